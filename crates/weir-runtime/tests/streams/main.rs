@@ -8,6 +8,7 @@
 mod cache;
 mod changes;
 mod files;
+mod images;
 mod paths;
 mod request_files;
 mod switches;
@@ -158,16 +159,21 @@ fn options(placed: &Plan) -> LoopOptions {
 
 /// Runs a query while `work` runs, as `weir query` does.
 fn ask<T>(query: &str, work: impl FnOnce() -> T) -> (Ran, T) {
+    let every_device = LiveOptions {
+        devices: DeviceChoice::All,
+        ..LiveOptions::default()
+    };
+    ask_with(query, &every_device, work)
+}
+
+/// As [`ask`], with options of the tap.
+fn ask_with<T>(query: &str, live: &LiveOptions, work: impl FnOnce() -> T) -> (Ran, T) {
     let checked = compile(query, &catalog(), &CheckOptions::live());
     let plan = checked.unwrap_or_else(|e| panic!("{query}: {e:?}")).plan;
     let placement = place::place(&[&plan], &capabilities());
     let mut engine = Engine::new(EngineOptions::default());
     let id = engine.add(&placement.plans[0]);
-    let every_device = LiveOptions {
-        devices: DeviceChoice::All,
-        ..LiveOptions::default()
-    };
-    let tap = open(&placement.demands, &every_device);
+    let tap = open(&placement.demands, live);
     let tap = tap.unwrap_or_else(|e| panic!("{e}"));
     let lines = tap.describe();
     let route = |(demand, source): (usize, &String)| Route {

@@ -11,6 +11,7 @@
 //!
 //! If the rules contradict each other, the request is not attributed. Uncertain names are NULL.
 
+mod images;
 mod owners;
 mod spans;
 
@@ -21,6 +22,7 @@ use std::time::{Duration, Instant};
 
 use weir_model::{Op, Symbol};
 
+use self::images::Images;
 pub(super) use self::owners::Owners;
 use self::owners::{Spot, Target};
 use self::spans::NO_SECTOR;
@@ -68,11 +70,43 @@ impl Owner {
     }
 }
 
+/// The submitter of a request.
+#[derive(Clone, Copy, Debug)]
+pub struct By {
+    /// The process.
+    pub pid: u32,
+    /// True for a kernel thread.
+    pub by_kernel: bool,
+    /// The cgroup that the request is charged to.
+    pub cgroup: u64,
+}
+
+/// The virtual disk whose image has a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnImage {
+    /// None: the file is no image of a disk of this VM.
+    Nothing,
+    /// One of several with this image.
+    Ambiguous,
+    /// This one.
+    Disk {
+        /// Its VM.
+        vm: Symbol,
+        /// The disk as the VM sees it.
+        vdisk: Symbol,
+        /// The sector of the image's device where the disk begins; `None` if the image has the
+        /// disk's sectors in another order, as qcow2.
+        start_sector: Option<u64>,
+    },
+}
+
 /// Attributes requests to VMs.
 #[derive(Debug)]
 pub struct Attribution {
     watch: Arc<InventoryWatch>,
     owners: Owners,
+    /// The images of the disks, once a request of a file is attributed.
+    images: Option<Images>,
     /// Recent submitters, indexed by the low bits of the process id.
     recent: Box<[Recent; RECENT]>,
     /// Processes that were scanned for and work for no VM.
@@ -143,6 +177,7 @@ impl Attribution {
         Attribution {
             watch,
             owners,
+            images: None,
             recent: Box::new([Recent::default(); RECENT]),
             without_owner: HashSet::new(),
             charged: Box::new([Charged::default(); RECENT]),
@@ -209,6 +244,7 @@ impl Attribution {
         self.recent.fill(Recent::default());
         self.charged.fill(Charged::default());
         self.owners = Owners::new(snapshot, &self.owners);
+        self.images = None;
     }
 
     fn decide_all(
@@ -305,6 +341,41 @@ impl Attribution {
             vm => vm,
         };
         self.owners.name(vm?)
+    }
+
+    /// The disk whose image has this path. A kernel thread writes for any VM; another process that
+    /// works for no VM has no disk.
+    pub fn on_image(&mut self, path: Symbol, by: By, cgroups: &mut Cgroups) -> OnImage {
+        if self.images().is_empty() {
+            return OnImage::Nothing;
+        }
+        let charged = self.vm_of_cgroup(by.cgroup, cgroups);
+        let vm = self.vm_of_pid(by.pid, by.by_kernel).or(charged);
+        let serves_several = self.owners.is_server(by.pid);
+        if vm.is_none() && !by.by_kernel && !serves_several {
+            return OnImage::Nothing;
+        }
+        let image = match self.images().only(path, vm) {
+            (Some(image), _) => image,
+            (None, true) => return OnImage::Ambiguous,
+            (None, false) => return OnImage::Nothing,
+        };
+        if vm.is_none() && serves_several && !self.owners.serves(by.pid, image.vm) {
+            return OnImage::Nothing;
+        }
+        match self.owners.name(image.vm) {
+            None => OnImage::Nothing,
+            Some(vm) => OnImage::Disk {
+                vm,
+                vdisk: image.vdisk,
+                start_sector: image.is_whole.then_some(image.start_sector),
+            },
+        }
+    }
+
+    fn images(&mut self) -> &Images {
+        self.images
+            .get_or_insert_with(|| Images::new(&self.owners.snapshot))
     }
 
     /// The names of a disk that a tapdisk serves: of its VM, and of the disk there. An unknown

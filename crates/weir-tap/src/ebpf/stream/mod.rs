@@ -237,14 +237,48 @@ pub enum FieldValue {
     Device(FieldNumber),
     /// The VM of a process in a cgroup; the last number is 1 for a kernel thread.
     Vm(FieldNumber, FieldNumber, FieldNumber),
-    /// The same; the last number is the key of a disk of a tapdisk, which is this process, or 0.
-    VmOfDisk(FieldNumber, FieldNumber, FieldNumber, FieldNumber),
-    /// The disk with this key of the tapdisk that is this process.
-    Vdisk(FieldNumber, FieldNumber),
+    /// The VM of the virtual disk, of the process or of its cgroup.
+    VmOfDisk(DiskFields),
+    /// The virtual disk: the one that a tapdisk serves, or whose image has the request.
+    Vdisk(DiskFields),
+    /// The sector there: the first number, if a tapdisk serves the disk, or that of the offset in
+    /// the file, or that of the sector on the device.
+    Vsector(DiskFields, FieldNumber, FieldNumber, FieldNumber),
     /// The same text in each row.
     Constant(&'static str),
     /// The name of this host.
     Host,
+}
+
+/// The numbers of an event that identify the virtual disk of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DiskFields {
+    /// The process.
+    pub pid: FieldNumber,
+    /// The cgroup.
+    pub cgroup: FieldNumber,
+    /// 1 for a kernel thread.
+    pub by_kernel: FieldNumber,
+    /// The key of a disk of the tapdisk that is this process; 0 without one.
+    pub disk_key: FieldNumber,
+    /// The key of the file's path.
+    pub path: FieldNumber,
+    /// The device.
+    pub device: FieldNumber,
+}
+
+impl DiskFields {
+    fn all(self) -> [FieldNumber; 6] {
+        let DiskFields {
+            pid,
+            cgroup,
+            by_kernel,
+            disk_key,
+            path,
+            device,
+        } = self;
+        [pid, cgroup, by_kernel, disk_key, path, device]
+    }
 }
 
 impl FieldValue {
@@ -379,7 +413,7 @@ impl StreamColumn {
     pub fn ty(&self) -> Type {
         match self.value {
             FieldValue::Time | FieldValue::Before(_) => Type::Time,
-            FieldValue::Number(_) | FieldValue::Status(_) => Type::Int,
+            FieldValue::Number(_) | FieldValue::Status(_) | FieldValue::Vsector(..) => Type::Int,
             _ => Type::Text,
         }
     }
@@ -434,10 +468,13 @@ impl StreamColumn {
             | FieldValue::Cgroup(number)
             | FieldValue::Device(number) => vec![slot(number)],
             FieldValue::Vm(pid, cgroup, by_kernel) => [pid, cgroup, by_kernel].map(slot).into(),
-            FieldValue::VmOfDisk(pid, cgroup, by_kernel, disk) => {
-                [pid, cgroup, by_kernel, disk].map(slot).into()
+            FieldValue::VmOfDisk(fields) | FieldValue::Vdisk(fields) => {
+                fields.all().map(slot).into()
             }
-            FieldValue::Vdisk(pid, disk) => [pid, disk].map(slot).into(),
+            FieldValue::Vsector(fields, vsector, offset, sector) => {
+                let own = fields.all().into_iter().chain([vsector, offset, sector]);
+                own.map(slot).collect()
+            }
             FieldValue::Opened(path, opened) => [path, opened].map(slot).into(),
             FieldValue::Text(offset)
             | FieldValue::LongText(LongText {

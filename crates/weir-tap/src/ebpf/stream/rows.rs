@@ -10,11 +10,15 @@ use super::layout::{CLAUSES_SHIFT, FOLDED_SHIFT, MARKS_WORD, Slot, TIME_WORD};
 use super::overlays::Overlays;
 use super::paths::Paths;
 use super::{EventTable, FieldValue, LongText, StreamColumn};
-use crate::ebpf::attribution::Attribution;
+use crate::ebpf::attribution::{Attribution, By, OnImage};
 use crate::ebpf::devices::{DeviceChoice, Devices};
+use crate::ebpf::layout::UNKNOWN;
 use crate::ebpf::rings::Store;
 use crate::ebpf::rows::{Names, errno};
 use crate::inventory::TapdiskKey;
+
+/// Maximum number of numbers of a column.
+const FIELDS_MAX: usize = 9;
 
 /// The events of the rings that are still needed.
 #[derive(Debug)]
@@ -33,6 +37,40 @@ pub struct Rows {
     folded: u8,
     /// Its columns; `None` where it has no use for one.
     columns: Vec<Option<StreamColumn>>,
+    /// Whether it counts what is not certain: one of several that see the same events.
+    counts_untied: bool,
+}
+
+/// Requests of images whose virtual disk or whose sector there is not certain.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct UntiedDisks {
+    /// Several disks have the image.
+    pub ambiguous: i64,
+    /// The image has the disk's sectors in another order.
+    pub no_map: i64,
+    /// The builder of rows that counts: others see the same events.
+    counting: bool,
+}
+
+/// The virtual disk of a request, and the difference from the sector of its device to that there.
+#[derive(Clone, Copy, Debug)]
+struct DiskOfEvent {
+    vm: Symbol,
+    vdisk: Symbol,
+    sector: SectorOfEvent,
+}
+
+/// Where the sector of a virtual disk is found.
+#[derive(Clone, Copy, Debug)]
+enum SectorOfEvent {
+    /// In the event: a tapdisk has reported it.
+    Reported,
+    /// By the offset in the image.
+    Offset,
+    /// By the sector of the device, which begins there.
+    Device(u64),
+    /// Not at all.
+    Unknown,
 }
 
 /// Converts the numbers of events to values.
@@ -46,6 +84,8 @@ pub struct Decoder {
     overlays: Overlays,
     /// The VMs of processes; `None` without an inventory.
     pub attribution: Option<Attribution>,
+    /// The requests whose virtual disk, or whose sector there, is not certain.
+    pub untied: UntiedDisks,
     /// The block devices, once one occurs.
     devices: Option<Devices>,
     /// The ids of the names of numbers, by column.
@@ -100,6 +140,18 @@ impl Rows {
             clauses,
             folded,
             columns: columns.collect(),
+            counts_untied: false,
+        }
+    }
+
+    /// The first builder that reads the virtual disk counts the requests without one.
+    pub fn choose_counting(all: &mut [Rows]) {
+        let reads_disk = |rows: &&mut Rows| {
+            let mut columns = rows.columns.iter().flatten();
+            columns.any(|c| matches!(c.value, FieldValue::Vdisk(..) | FieldValue::Vsector(..)))
+        };
+        if let Some(first) = all.iter_mut().find(reads_disk) {
+            first.counts_untied = true;
         }
     }
 
@@ -122,6 +174,7 @@ impl Rows {
         if rows.is_empty() {
             return None;
         }
+        decoder.untied.counting = self.counts_untied;
         let offset = decoder.names.epoch_offset_ns;
         let ts = rows.iter().map(|event| event[TIME_WORD] as Nanos + offset);
         let columns = self.columns.iter().map(|column| match column {
@@ -159,6 +212,7 @@ impl Decoder {
             paths: None,
             overlays: Overlays::default(),
             attribution,
+            untied: UntiedDisks::default(),
             devices: None,
             ids,
         }
@@ -184,6 +238,77 @@ impl Decoder {
             0 => self.overlays.name_of(paths.path(path)?),
             key => paths.path(key),
         }
+    }
+
+    /// The virtual disk of an event with these words of [`DiskFields`](super::DiskFields).
+    fn disk(&mut self, words: &[u64]) -> Result<DiskOfEvent, OnImage> {
+        let [pid, cgroup, by_kernel, disk_key, path, device] = words[..6] else {
+            unreachable!("a disk has these numbers");
+        };
+        let pid = pid as u32;
+        if let Some((vm, vdisk)) = self.served(pid, disk_key) {
+            let sector = SectorOfEvent::Reported;
+            return Ok(DiskOfEvent { vm, vdisk, sector });
+        }
+        let file = self.paths.as_mut().and_then(|paths| paths.path(path));
+        let device = || self.device(device as u32);
+        let Some(image) = file.or_else(device) else {
+            return Err(OnImage::Nothing);
+        };
+        let Some(attribution) = self.attribution.as_mut().filter(|_| disk_key == 0) else {
+            return Err(OnImage::Nothing);
+        };
+        let by_kernel = by_kernel != 0;
+        let by = By {
+            pid,
+            by_kernel,
+            cgroup,
+        };
+        match attribution.on_image(image, by, &mut self.names.cgroups) {
+            OnImage::Disk {
+                vm,
+                vdisk,
+                start_sector,
+            } => {
+                let sector = match (file, start_sector) {
+                    (_, None) => SectorOfEvent::Unknown,
+                    (Some(_), Some(_)) => SectorOfEvent::Offset,
+                    (None, Some(start)) => SectorOfEvent::Device(start),
+                };
+                Ok(DiskOfEvent { vm, vdisk, sector })
+            }
+            other => Err(other),
+        }
+    }
+
+    /// The name of the virtual disk of an event.
+    fn vdisk(&mut self, words: &[u64]) -> Option<Symbol> {
+        match self.disk(words) {
+            Ok(disk) => Some(disk.vdisk),
+            Err(other) => {
+                let counts = self.untied.counting && other == OnImage::Ambiguous;
+                self.untied.ambiguous += i64::from(counts);
+                None
+            }
+        }
+    }
+
+    /// The sector on the virtual disk of an event.
+    fn vsector(&mut self, words: &[u64]) -> Option<i64> {
+        let [reported, offset, sector] = words[6..9] else {
+            unreachable!("a sector has these numbers");
+        };
+        let known = |number: u64| (number != UNKNOWN).then_some(number);
+        let found = match self.disk(words).ok()?.sector {
+            SectorOfEvent::Reported => known(reported),
+            SectorOfEvent::Offset => known(offset).map(|offset| offset >> 9),
+            SectorOfEvent::Device(start) => known(sector)?.checked_sub(start),
+            SectorOfEvent::Unknown => {
+                self.untied.no_map += i64::from(self.untied.counting);
+                None
+            }
+        };
+        found.map(|sector| sector as i64)
     }
 
     /// The path of the block device with this number.
@@ -222,11 +347,15 @@ impl Decoder {
             FieldValue::Cgroup(_) => self.names.cgroups.path(words[0]),
             FieldValue::Device(_) => self.device(words[0] as u32),
             FieldValue::Vm(..) => self.vm(words[0] as u32, words[1], words[2] != 0),
-            FieldValue::VmOfDisk(..) => match self.served(words[0] as u32, words[3]) {
-                Some((vm, _)) => Some(vm),
-                None => self.vm(words[0] as u32, words[1], words[2] != 0),
-            },
-            FieldValue::Vdisk(..) => self.served(words[0] as u32, words[1]).map(|(_, disk)| disk),
+            FieldValue::VmOfDisk(..) => {
+                match self.disk(words) {
+                    // A kernel thread works for no VM, its image does.
+                    Ok(disk) => Some(disk.vm),
+                    Err(_) => self.vm(words[0] as u32, words[1], words[2] != 0),
+                }
+            }
+            FieldValue::Vdisk(..) => self.vdisk(words),
+            FieldValue::Vsector(..) => return self.vsector(words),
         };
         name.map(|name| name.id().into())
     }
@@ -249,7 +378,7 @@ impl Decoder {
             let times = rows.iter().map(|event| begin(event) as Nanos + offset);
             return Values::Int(Int64Array::from_iter_values(times));
         }
-        let mut words = [0; 4];
+        let mut words = [0; FIELDS_MAX];
         let values = rows.iter().map(|event| {
             for (word, slot) in words.iter_mut().zip(&slots) {
                 *word = number(event, slot);

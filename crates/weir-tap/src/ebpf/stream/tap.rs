@@ -89,6 +89,8 @@ pub fn open(
         let (clauses, folded) = (selection.bits(i), groups.bit(i));
         Rows::new(&stream.table, &demand.columns, clauses, folded)
     });
+    let mut rows: Vec<Rows> = rows.collect();
+    Rows::choose_counting(&mut rows);
     let offset_ns = options.epoch_offset_ns;
     let offset_ns = offset_ns.unwrap_or_else(clock::epoch_offset_ns);
     // Without a hierarchy for tasks and bios the cgroup is unknown.
@@ -99,7 +101,7 @@ pub fn open(
     let poll_interval = poll_interval(groups.plans.iter(), options.poll_interval);
     let mut tap = StreamTap {
         stream: stream.clone(),
-        rows: rows.collect(),
+        rows,
         decoder: Decoder::new(&stream.table, names, attribution),
         live: None,
         switch: options.switch.clone(),
@@ -405,7 +407,12 @@ impl Tap for StreamTap {
             ("events_lost", Some("throttled"), self.throttled),
             ("events_lost", Some("recursion"), missed.sum()),
         ];
-        let own = live.counters(&self.stream);
+        let untied = self.decoder.untied;
+        let untied = [
+            ("untied_vdisk", Some("ambiguous"), untied.ambiguous),
+            ("untied_vdisk", Some("no_map"), untied.no_map),
+        ];
+        let own = live.counters(&self.stream).into_iter().chain(untied);
         let happened =
             |(counter, _, total): &(&str, _, i64)| *counter == "events_in" || *total != 0;
         let count = |(counter, cause, total)| EventCount {

@@ -68,14 +68,27 @@ struct btrfs_bio {
 #define COLUMN_PATH 5
 #define COLUMN_VM 10
 #define COLUMN_VDISK 11
+#define COLUMN_VSECTOR 12
 #define COLUMN_PID 13
 #define COLUMN_TID 14
 #define COLUMN_COMM 15
 #define COLUMN_CGROUP 16
+#define COLUMN_SUBMIT 18
+#define COLUMN_LATENCY 19
+#define COLUMN_BLOCK_WAIT 23
+#define COLUMN_DEVICE 24
 #define COLUMN_REQUEST 26
 
 /* True if a query reads the column: what only other columns need is not read. */
 #define READS(column) (config.columns >> (column) & 1)
+
+/* True if a query reads the virtual disk, which is found by the file and by the process. */
+#define READS_DISK (READS(COLUMN_VM) || READS(COLUMN_VDISK) || READS(COLUMN_VSECTOR))
+
+/* True if a query needs the time when the device receives a request: on_request_issue is attached. */
+#define READS_ISSUE                                                                                \
+	(READS(COLUMN_BLOCK_WAIT) || READS(COLUMN_DEVICE) || READS(COLUMN_SUBMIT) ||               \
+	 READS(COLUMN_LATENCY))
 
 enum path_flag {
 	FLAG_DIRECT = 1,
@@ -358,12 +371,12 @@ int on_uring_punt(__u64 *ctx)
 /* The cgroup that a bio is charged to, if a query reads it. */
 static __always_inline __u64 charged_cgroup(struct bio *bio)
 {
-	return READS(COLUMN_VM) || READS(COLUMN_CGROUP) ? cgroup_of(bio) : 0;
+	return READS_DISK || READS(COLUMN_CGROUP) ? cgroup_of(bio) : 0;
 }
 
 static __always_inline void by_task(struct io_path *path)
 {
-	if (READS(COLUMN_VM) || READS(COLUMN_VDISK) || READS(COLUMN_PID) || READS(COLUMN_TID)) {
+	if (READS_DISK || READS(COLUMN_PID) || READS(COLUMN_TID)) {
 		__u64 id = bpf_get_current_pid_tgid();
 
 		path->pid = id >> 32;
@@ -371,10 +384,10 @@ static __always_inline void by_task(struct io_path *path)
 	}
 	if (READS(COLUMN_COMM))
 		bpf_get_current_comm(path->comm, sizeof(path->comm));
-	if (READS(COLUMN_VM))
+	if (READS_DISK)
 		path->by_kernel = !!(bpf_get_current_task_btf()->flags & PF_KTHREAD);
 	path->cgroup = 0;
-	if (config.unified && (READS(COLUMN_VM) || READS(COLUMN_CGROUP)))
+	if (config.unified && (READS_DISK || READS(COLUMN_CGROUP)))
 		path->cgroup = bpf_get_current_cgroup_id();
 	path->app_wait_ns = UNKNOWN;
 	path->file_ns = UNKNOWN;
@@ -431,7 +444,7 @@ static __always_inline void of_file(struct io_path *path, struct inode *inode, s
 {
 	path->inode = inode->i_ino;
 	path->fs = inode->i_sb->s_magic;
-	if (READS(COLUMN_PATH))
+	if (READS(COLUMN_PATH) || READS_DISK)
 		path->path = path_of(inode, dentry);
 }
 
@@ -1143,7 +1156,7 @@ int on_request_complete(__u64 *ctx)
 	if (!state.live || !letter_of(request->cmd_flags) || !bio)
 		return 0;
 	direct = !bytes || bio->bi_next ? NULL : direct_with(bio);
-	if (!direct || !direct->issue_ns)
+	if (!direct || (READS_ISSUE && !direct->issue_ns))
 		return end_request(request, ended, (__u8)ctx[1]);
 	/* One that completes in several steps has one row. */
 	if (ended < bytes)

@@ -4,7 +4,9 @@ use weir_model::Unit;
 
 use super::FILE_SYSTEMS;
 use crate::ebpf::Probe;
-use crate::ebpf::stream::{FieldNumber, FieldValue, KernelStream, ProbeChoice, StreamColumn};
+use crate::ebpf::stream::{
+    DiskFields, FieldNumber, FieldValue, KernelStream, ProbeChoice, StreamColumn,
+};
 use crate::live::LiveTap;
 
 /// The live tap of the stream.
@@ -14,7 +16,7 @@ pub static TAP: LiveTap = LiveTap {
     open: |demands, options| STREAM.open(demands, options),
     capabilities: || STREAM.capabilities(),
     needs_inventory: |demand| {
-        ["vm", "vdisk"]
+        ["vm", "vdisk", "vsector"]
             .iter()
             .any(|name| STREAM.reads(demand, name))
     },
@@ -32,8 +34,20 @@ const fn stage(name: &'static str, offset: usize, doc: &'static str) -> StreamCo
 
 const PID: FieldNumber = FieldNumber::unsigned(156, 4);
 const CGROUP: FieldNumber = FieldNumber::unsigned(104, 8);
-const DISK_KEY: FieldNumber = FieldNumber::unsigned(184, 8);
-const BY_KERNEL: FieldNumber = FieldNumber::unsigned(180, 1);
+const PATH: FieldNumber = FieldNumber::unsigned(96, 8);
+const OFFSET: FieldNumber = FieldNumber::unsigned(80, 8);
+const SECTOR: FieldNumber = FieldNumber::unsigned(72, 8);
+const VSECTOR: FieldNumber = FieldNumber::unsigned(200, 8);
+const DEVICE: FieldNumber = FieldNumber::unsigned(164, 4);
+
+const DISK: DiskFields = DiskFields {
+    pid: PID,
+    cgroup: CGROUP,
+    by_kernel: FieldNumber::unsigned(180, 1),
+    disk_key: FieldNumber::unsigned(184, 8),
+    path: PATH,
+    device: DEVICE,
+};
 
 /// Block requests with what is above them.
 pub static STREAM: KernelStream = KernelStream {
@@ -49,10 +63,10 @@ pub static STREAM: KernelStream = KernelStream {
             .doc("r read, w write, f flush, d discard, z write zeroes")
             .tested()
             .grouped(),
-        StreamColumn::new("pdisk", FieldValue::Device(FieldNumber::unsigned(164, 4)))
+        StreamColumn::new("pdisk", FieldValue::Device(DEVICE))
             .doc("the device of the block request")
             .grouped(),
-        StreamColumn::new("sector", FieldValue::unsigned(72, 8))
+        StreamColumn::new("sector", FieldValue::Number(SECTOR))
             .unit(Unit::Sectors)
             .null(u64::MAX)
             .doc("the first sector of the bio; NULL for a flush")
@@ -63,7 +77,7 @@ pub static STREAM: KernelStream = KernelStream {
             .tested()
             .measured(),
         // Its position is that of COLUMN_PATH in the program.
-        StreamColumn::new("path", FieldValue::Path(FieldNumber::unsigned(96, 8)))
+        StreamColumn::new("path", FieldValue::Path(PATH))
             .null(0)
             .doc("the file, by its name when the bio was queued; NULL if untied or without a name")
             .grouped(),
@@ -79,7 +93,7 @@ pub static STREAM: KernelStream = KernelStream {
         .doc("the type of the file system: ext4, xfs, btrfs, f2fs; NULL for another or none")
         .tested()
         .grouped(),
-        StreamColumn::new("offset", FieldValue::unsigned(80, 8))
+        StreamColumn::new("offset", FieldValue::Number(OFFSET))
             .unit(Unit::Bytes)
             .null(u64::MAX)
             .doc("the first byte in the file; NULL if unknown")
@@ -93,17 +107,18 @@ pub static STREAM: KernelStream = KernelStream {
              A read-ahead, W write-back, G with gaps in the file",
         )
         .grouped(),
-        StreamColumn::new("vm", FieldValue::VmOfDisk(PID, CGROUP, BY_KERNEL, DISK_KEY))
-            .doc("the VM of the virtual disk, of the process or of its cgroup; NULL without one")
-            .grouped(),
-        StreamColumn::new("vdisk", FieldValue::Vdisk(PID, DISK_KEY))
-            .doc("the virtual disk whose request a tapdisk executes; NULL for other processes")
-            .grouped(),
-        StreamColumn::new("vsector", FieldValue::unsigned(200, 8))
-            .unit(Unit::Sectors)
-            .null(u64::MAX)
-            .doc("the first sector there; NULL without one")
-            .tested(),
+        StreamColumn::new("vm", FieldValue::VmOfDisk(DISK))
+            .doc("the VM of the virtual disk, of the process or of its cgroup; NULL without one"),
+        StreamColumn::new("vdisk", FieldValue::Vdisk(DISK)).doc(
+            "the virtual disk whose request it is: a tapdisk executes it, or the file or device is \
+             the image of that disk alone; else NULL",
+        ),
+        StreamColumn::new(
+            "vsector",
+            FieldValue::Vsector(DISK, VSECTOR, OFFSET, SECTOR),
+        )
+        .unit(Unit::Sectors)
+        .doc("the first sector there; NULL without one, and for images that are not raw"),
         StreamColumn::new("pid", FieldValue::Number(PID))
             .doc("the process that submitted it; for a write-back that of a kernel thread")
             .tested()
@@ -220,12 +235,16 @@ const CAUSES: &[(i64, &str)] = &[
 ];
 
 /// Bios and requests.
-const BLOCK: [Probe; 4] = [
+const BLOCK: [Probe; 3] = [
     Probe::new("on_bio_queue", "block_bio_queue", "no paths"),
     Probe::new("on_bio_complete", "block_bio_complete", "no paths"),
-    Probe::new("on_request_issue", "block_rq_issue", "no paths"),
     Probe::new("on_request_complete", "block_rq_complete", "no paths"),
 ];
+
+const ISSUE: Probe = Probe::new("on_request_issue", "block_rq_issue", "device is unknown");
+
+/// The columns that need the time when the device receives a request.
+const ISSUED: [&str; 4] = ["submit", "latency", "block_wait", "device"];
 
 /// Direct I/O.
 const DIRECT: [Probe; 3] = [
@@ -262,6 +281,9 @@ const ORIGIN: [&str; 4] = ["user_data", "vm", "vdisk", "vsector"];
 fn probes(choice: &ProbeChoice<'_>) -> Result<Vec<Probe>, String> {
     let has = |probe: &Probe| choice.has(probe.tracepoint);
     let mut chosen = [&BLOCK[..], &DIRECT].concat();
+    if ISSUED.iter().any(|column| choice.reads(column)) {
+        chosen.push(ISSUE);
+    }
     choice.require(&chosen)?;
     let reads_times = TIMES.iter().any(|column| choice.reads(column));
     let reads_origin = ORIGIN.iter().any(|column| choice.reads(column));
@@ -287,10 +309,15 @@ mod tests {
             (5, "path"),
             (10, "vm"),
             (11, "vdisk"),
+            (12, "vsector"),
             (13, "pid"),
             (14, "tid"),
             (15, "comm"),
             (16, "cgroup"),
+            (18, "submit"),
+            (19, "latency"),
+            (23, "block_wait"),
+            (24, "device"),
             (26, "request"),
         ];
         for (at, name) in columns {
