@@ -152,6 +152,29 @@ impl LoopDisk {
         self.mounted("mkfs.ext4", &["-q", "-F", "-b", "4096", "-E", lazy])
     }
 
+    /// The same with the journal on another device, which must be unmounted after this one.
+    ///
+    /// # Errors
+    /// When a program fails.
+    pub fn file_system_with_journal(&self, journal: &LoopDisk) -> Result<PathBuf> {
+        let device = format!("device={}", journal.path());
+        run(
+            "mke2fs",
+            &[
+                "-q",
+                "-F",
+                "-b",
+                "4096",
+                "-O",
+                "journal_dev",
+                journal.path(),
+            ],
+        )?;
+        let lazy = "lazy_itable_init=0";
+        let options = ["-q", "-F", "-b", "4096", "-E", lazy, "-J", &device];
+        self.mounted("mkfs.ext4", &options)
+    }
+
     /// Creates a btrfs, which never writes in place, and mounts it; returns the mount point.
     pub fn copy_on_write(&self) -> Result<PathBuf> {
         self.mounted("mkfs.btrfs", &["-q", "-f"])

@@ -16,6 +16,7 @@ pub fn json(begin: Nanos, end: Nanos, table: &PathTable) -> String {
             "vdisk": text(disk.vdisk),
             "pdisk": text(disk.pdisk),
             "levels": levels(all),
+            "dominant": all.dominant().map(|(level, share)| json!({"level": level, "share": share})),
             "untied": all.untied,
         })
     });

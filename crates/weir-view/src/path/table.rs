@@ -99,6 +99,15 @@ impl DiskLevels {
         let all = levels.chain([("total", &self.total)]);
         all.map(move |(name, times)| (name, times, share(times)))
     }
+
+    /// The level with the largest share of the time, and its share; `None` if no time has passed.
+    pub fn dominant(&self) -> Option<(&'static str, f64)> {
+        let levels = LEVELS.into_iter().zip(&self.levels);
+        // Of equal ones, the first.
+        let (name, times) = levels.rev().max_by_key(|(_, times)| times.sum_ns)?;
+        let is_known = times.sum_ns > 0 && self.total.sum_ns > 0;
+        is_known.then(|| (name, times.sum_ns as f64 / self.total.sum_ns as f64))
+    }
 }
 
 impl Times {
@@ -172,6 +181,8 @@ mod tests {
                 ("total", 3, Some(1.0)),
             ]
         );
+        assert_eq!(sda.dominant(), Some(("device", 0.7)));
+        assert_eq!(DiskLevels::default().dominant(), None);
         let device = &sda.levels[4];
         assert_eq!(device.mean_ns(), Some(70.0 / 3.0));
         let quantiles = [0.5, 0.99].map(|q| device.quantile_ns(q));

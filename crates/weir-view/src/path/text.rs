@@ -24,7 +24,7 @@ pub fn text(begin: Nanos, end: Nanos, table: &PathTable) -> String {
     let [from, until] = [begin, end].map(time::readable);
     let mut out = format!("weir path  {from}  to  {until}\n");
     let mut rows = vec![HEADER.map(str::to_owned)];
-    let mut untied = String::new();
+    let mut notes = String::new();
     for (disk, all) in table.disks() {
         let [vm, vdisk, pdisk] = [disk.vm, disk.vdisk, disk.pdisk].map(name);
         for (level, times, share) in all.named() {
@@ -40,15 +40,19 @@ pub fn text(begin: Nanos, end: Nanos, table: &PathTable) -> String {
                 quantile(times, 0.99),
             ]);
         }
+        if let Some((level, share)) = all.dominant() {
+            let percent = 100.0 * share;
+            notes += &format!("{vm} {vdisk} {pdisk}: most of the time: {level} ({percent:.1} %)\n");
+        }
         if !all.untied.is_empty() {
             let causes = all.untied.iter();
             let causes = causes.map(|(cause, requests)| format!("{cause} {requests}"));
             let causes: Vec<String> = causes.collect();
-            untied += &format!("{vm} {vdisk} {pdisk}: untied: {}\n", causes.join(", "));
+            notes += &format!("{vm} {vdisk} {pdisk}: untied: {}\n", causes.join(", "));
         }
     }
     out += &aligned(&rows);
-    out += &untied;
+    out += &notes;
     if table.beyond > 0 {
         out += &format!("{} requests of further disks\n", table.beyond);
     }

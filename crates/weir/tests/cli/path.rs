@@ -1,15 +1,18 @@
 //! `weir path`: tables of a recording with known times, and delays planted at a known level.
 
-use std::io::{BufRead, BufReader};
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
-use std::process::Stdio;
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::Duration;
 
 use serde_json::{Value as Json, json};
 use weir_model::{Batch, Column, Schema, Value};
 use weir_tap::ebpf::streams::iopath;
 use weir_tap::format::recording::RecordingWriter;
 use weir_tap::format::{Header, TraceWriter};
-use weir_testing::{LoopDisk, SlowDisk, WriteLimit};
+use weir_testing::{LoopDisk, SlowDisk, WriteLimit, wait_until};
 
 use crate::live::loop_disk;
 use crate::support::{Scratch, interrupt, run, skipped, weir};
@@ -288,13 +291,22 @@ fn of_level(tables: &[Json], level: &str, figure: &str) -> i64 {
         .sum()
 }
 
-/// The level with the largest share of the time.
+/// The level with the largest share of the time of all tables, which the table with the most time
+/// names.
 fn slowest_level(tables: &[Json]) -> &'static str {
     let levels = ["app_wait", "file", "block_wait", "device", "completion"];
     let slowest = levels
         .into_iter()
         .max_by_key(|level| of_level(tables, level, "sum"));
-    slowest.expect("there are levels")
+    let slowest = slowest.expect("there are levels");
+    let disks = tables
+        .iter()
+        .flat_map(|table| table["disks"].as_array().unwrap());
+    let most = disks.max_by_key(|disk| disk["levels"]["total"]["sum"].as_i64());
+    let named = &most.expect("there is a disk")["dominant"];
+    assert_eq!(named["level"], slowest, "{tables:?}");
+    assert!(named["share"].as_f64() > Some(0.2), "{named}");
+    slowest
 }
 
 #[test]
@@ -348,4 +360,144 @@ fn a_slow_device_is_named() {
         weir_testing::run("dd", &args).unwrap();
     });
     assert_eq!(slowest_level(&tables), "device", "{tables:?}");
+}
+
+/// A process that ends with the test.
+struct Process(Child);
+
+impl Process {
+    fn start(command: &mut Command) -> Process {
+        let quiet = command.stdout(Stdio::null()).stderr(Stdio::null());
+        Process(quiet.spawn().unwrap())
+    }
+
+    fn id(&self) -> String {
+        self.0.id().to_string()
+    }
+
+    /// Whether it waits in a write(2) of the host's processors (x86-64, arm64).
+    fn is_in_write(&self) -> bool {
+        let call = fs::read_to_string(format!("/proc/{}/syscall", self.id()));
+        call.is_ok_and(|call| ["1 ", "64 "].iter().any(|number| call.starts_with(number)))
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A file of this many blocks of 16 KiB that are on the device.
+fn written_file(folder: &Path, blocks: u32) -> String {
+    let file = folder.join("file").to_str().unwrap().to_owned();
+    let (to, count) = (format!("of={file}"), format!("count={blocks}"));
+    let args = ["if=/dev/zero", &to, "bs=16k", &count, "conv=fsync"];
+    weir_testing::run("dd", &args).unwrap();
+    file
+}
+
+/// A file system on which nothing can be written, until it is dropped.
+struct Frozen<'a>(&'a str);
+
+impl Frozen<'_> {
+    fn new(folder: &str) -> Frozen<'_> {
+        weir_testing::run("fsfreeze", &["-f", folder]).unwrap();
+        Frozen(folder)
+    }
+}
+
+impl Drop for Frozen<'_> {
+    fn drop(&mut self) {
+        if let Err(why) = weir_testing::run("fsfreeze", &["-u", self.0]) {
+            eprintln!("{why:#}");
+        }
+    }
+}
+
+#[test]
+fn a_wait_for_a_lock_of_the_file_system_is_a_wait_in_the_file_system() {
+    let test = "a_wait_for_a_lock_of_the_file_system_is_a_wait_in_the_file_system";
+    let Some(disk) = has_levels(test).then(|| loop_disk(test)).flatten() else {
+        return;
+    };
+    let folder = disk.file_system().unwrap();
+    let file = format!("of={}", written_file(&folder, 1));
+    let tables = observe(&disk, "completion", 1, || {
+        let frozen = Frozen::new(folder.to_str().unwrap());
+        let args = ["if=/dev/zero", &file, "bs=16k", "count=1", "oflag=direct"];
+        // Without O_CREAT, which waits as well.
+        let mut writer = Command::new("dd");
+        let mut writer = Process::start(writer.args(args).arg("conv=notrunc,nocreat"));
+        wait_until("a write that waits", || writer.is_in_write());
+        thread::sleep(Duration::from_millis(200));
+        drop(frozen);
+        assert!(writer.0.wait().unwrap().success());
+    });
+    assert_eq!(slowest_level(&tables), "file", "{tables:?}");
+}
+
+#[test]
+fn a_slow_journal_is_a_wait_for_completion() {
+    let test = "a_slow_journal_is_a_wait_for_completion";
+    if !has_levels(test) {
+        return;
+    }
+    // Dropped after the file system.
+    let journal = match SlowDisk::new(8, 25) {
+        Ok(journal) => journal,
+        Err(why) => return skipped(test, format!("{why:#}")),
+    };
+    let Some(disk) = loop_disk(test) else {
+        return;
+    };
+    let folder = disk.file_system_with_journal(&journal).unwrap();
+    let file = format!("of={}", folder.join("file").to_str().unwrap());
+    let tables = observe(&disk, "completion", 4, || {
+        // Each write needs a commit of the journal.
+        let args = ["if=/dev/zero", &file, "bs=16k", "count=4"];
+        weir_testing::run("dd", &[&args[..], &["oflag=direct,dsync"]].concat()).unwrap();
+    });
+    assert_eq!(slowest_level(&tables), "completion", "{tables:?}");
+}
+
+/// The last processor on which this process may run.
+fn processor() -> String {
+    let status = fs::read_to_string("/proc/self/status").unwrap();
+    let mut lines = status.lines();
+    let list = lines.find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
+    let list = list.expect("the kernel lists them").trim();
+    list.rsplit([',', '-']).next().unwrap().to_owned()
+}
+
+#[test]
+fn a_wait_for_a_processor_is_a_wait_for_completion() {
+    let test = "a_wait_for_a_processor_is_a_wait_for_completion";
+    let Some(disk) = has_levels(test).then(|| loop_disk(test)).flatten() else {
+        return;
+    };
+    let folder = disk.file_system().unwrap();
+    let file = format!("of={}", written_file(&folder, 6));
+    let processor = processor();
+    let tables = observe(&disk, "completion", 6, || {
+        let args = [&file, "bs=16k", "count=6", "iflag=fullblock"];
+        let mut writer = Command::new("dd");
+        let writer = writer.args(args).args(["oflag=direct", "conv=notrunc"]);
+        let mut writer = Process::start(writer.stdin(Stdio::piped()));
+        let mut data = writer.0.stdin.take().expect("piped");
+        // The first block is read when the process has begun.
+        data.write_all(&[1; 16 << 10]).unwrap();
+        weir_testing::run("taskset", &["-cp", &processor, &writer.id()]).unwrap();
+        // It runs when no other process wants to, and one always does.
+        weir_testing::run("chrt", &["--idle", "-p", "0", &writer.id()]).unwrap();
+        let mut busy = Command::new("taskset");
+        let busy = busy.args(["-c", &processor, "sh", "-c", "while :; do :; done"]);
+        let busy = Process::start(busy);
+        data.write_all(&[1; 5 * (16 << 10)]).unwrap();
+        drop(data);
+        assert!(writer.0.wait().unwrap().success());
+        drop(busy);
+    });
+    assert_eq!(slowest_level(&tables), "completion", "{tables:?}");
 }

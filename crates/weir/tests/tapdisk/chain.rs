@@ -415,3 +415,83 @@ fn levels_have_the_time(test: &str) -> bool {
     served.tapdisk.stop();
     true
 }
+
+/// The sums of the levels of a virtual disk, and its table with the most time, from `weir path` while
+/// `work` runs, until `requests` rows are in the tables.
+fn tables_of(device: &str, requests: i64, work: impl FnOnce()) -> (BTreeMap<String, i64>, Value) {
+    let mut child = Command::new(WEIR)
+        .args(["path", "--json", "-i", device, "100ms"])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let mut next = || -> Value {
+        let line = lines.next().expect("a table per interval").unwrap();
+        serde_json::from_str(&line).unwrap()
+    };
+    // Everything after the first table is observed.
+    next();
+    work();
+    let (mut sums, mut most) = (BTreeMap::new(), Value::Null);
+    let mut count = 0;
+    while count < requests {
+        let table = next();
+        let disks = table["disks"].as_array().unwrap();
+        for disk in disks.iter().filter(|disk| disk["vdisk"] == "/dev/vda") {
+            let total = |disk: &Value| disk["levels"]["total"]["sum"].as_i64();
+            count += disk["levels"]["total"]["requests"].as_i64().unwrap();
+            for stage in STAGES {
+                let sum = disk["levels"][stage]["sum"].as_i64().unwrap();
+                *sums.entry(stage.to_owned()).or_default() += sum;
+            }
+            if total(disk) > total(&most) {
+                most = disk.clone();
+            }
+        }
+    }
+    let kill = Command::new("kill")
+        .args(["-s", "INT", &child.id().to_string()])
+        .status();
+    assert!(kill.unwrap().success());
+    let _ = child.wait();
+    (sums, most)
+}
+
+/// The tapdisk executes a request for misaligned memory in parts of 256 KiB, one after the other:
+/// most of them wait in the tapdisk when the device is slow.
+#[test]
+fn a_delay_in_the_tapdisk_is_at_its_level() {
+    const TEST: &str = "a_delay_in_the_tapdisk_is_at_its_level";
+    let Some(_turn) = ready(TEST, &["mkfs.ext4"]) else {
+        return;
+    };
+    let Some((served, Some(_limit))) = Served::start(TEST, Some(25)) else {
+        return;
+    };
+    if served.paths(TEST).is_none() {
+        return;
+    }
+    let shape = ClientShape {
+        bytes_max: 2 << 20,
+        skew_bytes: 256,
+        ..ClientShape::default()
+    };
+    let load = VhostLoad {
+        read: 0,
+        write: 100,
+        bytes_min: 2 << 20,
+        bytes_max: 2 << 20,
+        requests: 4,
+        depth: 1,
+        ..VhostLoad::default()
+    };
+    let mut client = served.client(0, shape);
+    let (sums, most) = tables_of(served.disks[0].path(), 16, || {
+        client.run(&load, None).unwrap();
+    });
+    let slowest = sums.iter().max_by_key(|(_, sum)| **sum).unwrap();
+    assert_eq!(slowest.0, "vdisk_wait", "{sums:?}");
+    assert_eq!(most["dominant"]["level"], "vdisk_wait", "{most}");
+    served.tapdisk.stop();
+}
