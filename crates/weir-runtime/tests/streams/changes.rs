@@ -1,5 +1,5 @@
-//! Stream `FileIO`: truncations and punched holes, compared with the space that stat(2) reports, and
-//! files that are opened in an overlayfs.
+//! Stream `FileIO`: truncations and punched holes, compared with the space that stat(2) reports,
+//! and files that are opened in an overlayfs.
 
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::MetadataExt;

@@ -416,8 +416,8 @@ fn levels_have_the_time(test: &str) -> bool {
     true
 }
 
-/// The sums of the levels of a virtual disk, and its table with the most time, from `weir path` while
-/// `work` runs, until `requests` rows are in the tables.
+/// The sums of the levels of a virtual disk, and its table with the most time, from `weir path`
+/// while `work` runs, until `requests` rows are in the tables.
 fn tables_of(device: &str, requests: i64, work: impl FnOnce()) -> (BTreeMap<String, i64>, Value) {
     let mut child = Command::new(WEIR)
         .args(["path", "--json", "-i", device, "100ms"])

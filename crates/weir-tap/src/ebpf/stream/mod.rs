@@ -228,8 +228,8 @@ pub enum FieldValue {
     Status(FieldNumber),
     /// The path with this key, of `file.bpf.h`.
     Path(FieldNumber),
-    /// The path in an overlayfs of the file with the first key: that with the second key, or, if that
-    /// is 0, the one that the mounts give it; NULL if it is [`FieldValue::NOT_OVERLAID`].
+    /// The path in an overlayfs of the file with the first key: that with the second key, or, if
+    /// that is 0, the one that the mounts give it; NULL if it is [`FieldValue::NOT_OVERLAID`].
     Opened(FieldNumber, FieldNumber),
     /// The path of the cgroup with this number.
     Cgroup(FieldNumber),
