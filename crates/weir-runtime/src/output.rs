@@ -96,6 +96,21 @@ pub fn file(path: &Path) -> Result<Target, Failure> {
     }
 }
 
+/// Checks that a file can be written, which an error at the end of a measurement would be too late
+/// for. Its content is not changed.
+///
+/// # Errors
+/// When it cannot be created or written.
+pub fn writable(path: &Path) -> Result<(), Failure> {
+    let existed = path.exists();
+    let opened = File::options().append(true).create(true).open(path);
+    let removed = opened.and_then(|_| match existed {
+        true => Ok(()),
+        false => std::fs::remove_file(path),
+    });
+    removed.map_err(|error| Failure::world(format!("{}: {error}", path.display())))
+}
+
 /// Rejects a file that exists already, unless `force`.
 ///
 /// # Errors

@@ -1,5 +1,6 @@
 //! The commands for common tasks: queries, and output formats for their rows.
 
+pub mod advise;
 pub mod contents;
 pub mod correlate;
 pub mod disk_totals;

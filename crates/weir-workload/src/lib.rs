@@ -9,6 +9,7 @@
 mod advice;
 pub mod analysis;
 mod characteriser;
+pub mod colocation;
 pub mod correlation;
 mod counter;
 mod devices;
@@ -36,7 +37,7 @@ pub use evidence::{Confidence, Evidence, REQUESTS_LOW, REQUESTS_MIN};
 pub use histograms::Histograms;
 pub use interference::Interference;
 pub use metric::{Class, Metric, MetricUnit};
-pub use profile::{Advice, Missing, Profile, Report, SubjectName, Topic};
+pub use profile::{Advice, HostedDisk, Missing, Profile, Report, SubjectName, Topic};
 pub use track::{End, IN_FLIGHT_MAX, Issue, Step, Track};
 pub use unseen::{CountScope, LostRequest, Unseen};
 pub use verdict::{Part, Pattern, Verdict};

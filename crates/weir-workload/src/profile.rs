@@ -110,6 +110,16 @@ pub struct SubjectName {
     pub pdisk: Option<&'static str>,
 }
 
+/// A disk of a host. Disks of several hosts may have equal names.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub struct HostedDisk {
+    /// The host; `None` if the source does not name it.
+    pub host: Option<&'static str>,
+    /// VM, disk of the VM and device.
+    #[serde(flatten)]
+    pub name: SubjectName,
+}
+
 /// A recommendation.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Advice {
@@ -196,6 +206,24 @@ impl std::fmt::Display for SubjectName {
             (true, Some(device)) => f.write_str(device),
             (false, None) => f.write_str(&owner.join(" ")),
             (false, Some(device)) => write!(f, "{} on {device}", owner.join(" ")),
+        }
+    }
+}
+
+impl From<SubjectName> for HostedDisk {
+    /// A disk of an unnamed host.
+    fn from(name: SubjectName) -> HostedDisk {
+        HostedDisk { host: None, name }
+    }
+}
+
+impl std::fmt::Display for HostedDisk {
+    /// `web1 /dev/vda on /dev/sdb of host1`.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}", self.name)?;
+        match self.host {
+            Some(host) => write!(f, " of {host}"),
+            None => Ok(()),
         }
     }
 }

@@ -21,21 +21,10 @@ pub fn html(report: &Report) -> String {
 /// The same with the files, if they are known.
 pub fn html_with_files(report: &Report, files: Option<&FileReport>) -> String {
     let mut out = String::new();
-    let page = include_str!("page.css");
     let title = match &report.profiles[..] {
         [profile] => format!("Workload of {}", profile.subject),
         profiles => format!("Workload of {} disks", profiles.len()),
     };
-    let title = escaped(&title);
-    write!(
-        out,
-        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
-         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
-         <meta name=\"generator\" content=\"weir {}\">\n<title>{title}</title>\n\
-         <style>\n{page}{STYLE}</style>\n</head>\n<body>\n<h1>{title}</h1>\n",
-        env!("CARGO_PKG_VERSION"),
-    )
-    .expect(TAKES_ALL);
     let only_files = files.is_some() && report.profiles.is_empty();
     if !only_files {
         summary(&mut out, report);
@@ -52,11 +41,23 @@ pub fn html_with_files(report: &Report, files: Option<&FileReport>) -> String {
     if let Some(report) = files {
         files::html(&mut out, report);
     }
-    out.push_str("</body>\n</html>\n");
-    out
+    page(&title, &out)
 }
 
-fn paragraph(out: &mut String, class: &str, text: &str) {
+/// A page with this title and these elements.
+pub(super) fn page(title: &str, body: &str) -> String {
+    let (title, style) = (escaped(title), include_str!("page.css"));
+    format!(
+        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
+         <meta name=\"generator\" content=\"weir {}\">\n<title>{title}</title>\n\
+         <style>\n{style}{STYLE}</style>\n</head>\n<body>\n<h1>{title}</h1>\n{body}\
+         </body>\n</html>\n",
+        env!("CARGO_PKG_VERSION"),
+    )
+}
+
+pub(super) fn paragraph(out: &mut String, class: &str, text: &str) {
     writeln!(out, "<p class=\"{class}\">{}</p>", escaped(text)).expect(TAKES_ALL);
 }
 
@@ -164,7 +165,7 @@ fn advice(out: &mut String, advice: &Advice) {
     .expect(TAKES_ALL);
 }
 
-fn figures(out: &mut String, pictures: &[Picture]) {
+pub(super) fn figures(out: &mut String, pictures: &[Picture]) {
     out.push_str("<div class=\"plots\">\n");
     for picture in pictures {
         write!(out, "<figure>\n{}</figure>\n", picture.inline()).expect(TAKES_ALL);

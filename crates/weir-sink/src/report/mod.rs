@@ -6,9 +6,12 @@
 //! | [`files`] | how files are accessed |
 //! | [`html`] | the same as one page, with its plots |
 //! | [`plots`] | the plots |
+//! | [`colocation`], [`colocation_html`] | the placement of disks of `weir advise` |
 //! | [`correlation`] | the pairs of disks of `weir correlate` |
 //! | [`outliers`] | the slowest requests of `weir outliers` |
 
+pub mod colocation;
+pub mod colocation_html;
 pub mod correlation;
 pub mod files;
 pub mod html;

@@ -1,6 +1,7 @@
 //! The commands, one per file.
 
 mod act;
+mod advise;
 mod agent;
 mod alert;
 mod alert_suggest;
@@ -109,7 +110,7 @@ const GROUPS: &[(&str, &[&str])] = &[
     ("Record", &["record", "info", "convert"]),
     (
         "Characterise",
-        &["characterise", "outliers", "correlate", "tune"],
+        &["characterise", "outliers", "correlate", "advise", "tune"],
     ),
     ("Alert", &["alert", "act"]),
     ("Fleet", &["agent", "monitor", "fleet", "certificates"]),
@@ -186,6 +187,7 @@ enum Command {
     Characterise(characterise::CharacteriseArgs),
     Outliers(outliers::OutliersArgs),
     Correlate(correlate::CorrelateArgs),
+    Advise(advise::AdviseArgs),
     Tune(Box<tune::TuneArgs>),
     Alert(alert::AlertCommand),
     Act(act::ActCommand),
@@ -221,6 +223,7 @@ impl Command {
                 | Command::Characterise(_)
                 | Command::Outliers(_)
                 | Command::Correlate(_)
+                | Command::Advise(_)
                 | Command::Tune(_)
                 | Command::Alert(_)
                 | Command::Act(_)
@@ -273,6 +276,7 @@ pub fn run(cli: Cli) -> Result<Ending, Failure> {
         Command::Characterise(args) => characterise::run(&args, cli.verbose),
         Command::Outliers(args) => outliers::run(&args, cli.verbose),
         Command::Correlate(args) => correlate::run(&args, cli.verbose),
+        Command::Advise(args) => advise::run(&args, cli.verbose),
         Command::Tune(args) => tune::run(&args),
         Command::Alert(args) => alert::run(&args, cli.verbose),
         Command::Act(args) => act::run(&args),

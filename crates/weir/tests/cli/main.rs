@@ -1,6 +1,7 @@
 //! The command line as seen by a user: the built binary, its output, its exit codes.
 
 mod act;
+mod advise;
 mod agent;
 mod alert_receivers;
 mod alerts;

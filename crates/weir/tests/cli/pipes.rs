@@ -153,6 +153,7 @@ fn every_command_reads_a_pipe_as_a_file() {
         &["hist", "--json"],
         &["characterise", "--json"],
         &["correlate", "--json"],
+        &["advise", "--json"],
         &["top", "-b", "--json"],
         &["iostat", "-x", "1"],
         &["explain", "select op from IO where op = 'r'"],

@@ -174,6 +174,7 @@ fn no_thread_of_a_live_command_keeps_more_than_it_needs() {
             &["characterise", "--for", "120s", "--html", &page],
         ),
         ("inventory", &["correlate", "--for", "120s"]),
+        ("inventory", &["advise", "--for", "120s"]),
         ("inventory", &["diskstats", &tree]),
         ("inventory", &["alert", "watch", "--rule", "disk_errors"]),
         (
