@@ -2,6 +2,7 @@
 //!
 //! | data | shows |
 //! | --- | --- |
+//! | [`CoefficientPlot`] | correlated series, as a matrix and as a graph |
 //! | [`HistogramPlot`] | bars over labelled bins, several series side by side |
 //! | [`HeatMap`] | counts by two measures |
 //! | [`Lines`] | values against a measure: miss-ratio curve, latency by load |
@@ -21,6 +22,7 @@
 //! assert!(bars.contains("4 KiB : 1"));
 //! ```
 
+mod coefficients;
 mod heat_map;
 mod histogram;
 mod ink;
@@ -31,6 +33,7 @@ pub mod svg;
 pub mod terminal;
 mod timeline;
 
+pub use coefficients::{CoefficientPair, CoefficientPlot};
 pub use heat_map::{Bands, HeatMap};
 pub use histogram::{Bin, BinLayout, HistogramPlot, PlotSeries, phrase};
 pub use ink::Ink;

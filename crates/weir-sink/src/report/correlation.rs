@@ -1,10 +1,13 @@
 //! Pairs of disks of `weir correlate` for a terminal: the table of a window, and the summary with
 //! the evidence of each verdict.
 
+use std::collections::BTreeSet;
+
 use weir_model::{Nanos, Unit};
-use weir_workload::SubjectName;
+use weir_workload::HostedDisk;
 use weir_workload::correlation::{
-    CorrelatedMetric, CorrelationReport, CorrelationSummary, DiskPair, LoadEffect, PairVerdict,
+    CorrelatedMetric, CorrelationReport, CorrelationSummary, DiskPair, LoadEffect, PairSummary,
+    PairVerdict,
 };
 
 use crate::number::scaled;
@@ -41,45 +44,20 @@ pub fn window(report: &CorrelationReport, top: usize) -> String {
 
 /// The pairs of all windows, at most `top` of them, each with its evidence.
 pub fn summary(summary: &CorrelationSummary, top: usize) -> String {
-    let metric = summary.metric.as_str();
-    let interval = summary.begin_ns.zip(summary.end_ns);
-    let interval = interval.map_or(String::new(), |(begin, end)| {
-        format!(", {} to {}", seconds(begin), seconds(end))
-    });
-    let mut out = format!(
-        "{} by {metric}{interval}, {}\n",
-        count(summary.pairs.len() as u64, "pair"),
-        count(summary.windows, "window"),
-    );
+    let summary = &with_hosts(summary);
+    let mut out = heading(summary);
     if summary.windows == 0 {
         out += "no two disks had I/O for a whole window; a shorter --window needs less time\n";
     }
     if !summary.pairs.is_empty() {
-        let header = [
-            "#",
-            "R",
-            "95 %",
-            "DISK",
-            "LAG",
-            "OTHER DISK",
-            "P",
-            "VERDICT",
-            "FROM",
-            "TO",
-            "WINDOWS",
-        ];
-        let rows = (1..).zip(summary.pairs.iter().take(top));
-        let rows = rows.map(|(number, pair): (usize, _)| {
-            let mut row = vec![number.to_string()];
-            row.extend(cells(&pair.strongest));
-            row.extend([clock(pair.first_ns), clock(pair.last_ns)]);
-            row.push(pair.windows.to_string());
-            row
-        });
+        let pairs: Vec<&PairSummary> = summary.pairs.iter().take(top).collect();
         out.push('\n');
-        out += &table(&header, rows);
+        out += &aligned(&rows(&pairs));
         for (number, pair) in (1..).zip(summary.pairs.iter().take(top)) {
-            out += &format!("\n#{number} {}", evidence(summary.metric, &pair.strongest));
+            out += &format!(
+                "\n#{number} {}",
+                pair_evidence(summary.metric, &pair.strongest)
+            );
         }
     }
     if summary.insignificant > 0 {
@@ -91,6 +69,61 @@ pub fn summary(summary: &CorrelationSummary, top: usize) -> String {
     out += &omitted(summary.pairs.len(), top, summary.pairs_omitted);
     out += &requests_omitted(summary.requests_omitted);
     out
+}
+
+/// The same with the names of hosts only if there are several.
+pub(super) fn with_hosts(summary: &CorrelationSummary) -> CorrelationSummary {
+    let mut summary = summary.clone();
+    let pairs = summary.pairs.iter().map(|pair| &pair.strongest);
+    let hosts: BTreeSet<_> = pairs
+        .flat_map(|pair| [pair.leader.host, pair.follower.host])
+        .collect();
+    if hosts.len() < 2 {
+        for pair in summary.pairs.iter_mut().map(|pair| &mut pair.strongest) {
+            (pair.leader.host, pair.follower.host) = (None, None);
+        }
+    }
+    summary
+}
+
+/// The number of pairs and windows.
+pub(super) fn heading(summary: &CorrelationSummary) -> String {
+    let interval = summary.begin_ns.zip(summary.end_ns);
+    let interval = interval.map_or(String::new(), |(begin, end)| {
+        format!(", {} to {}", seconds(begin), seconds(end))
+    });
+    format!(
+        "{} by {}{interval}, {}\n",
+        count(summary.pairs.len() as u64, "pair"),
+        summary.metric.as_str(),
+        count(summary.windows, "window"),
+    )
+}
+
+/// The pairs of a summary as cells, with a header.
+pub(super) fn rows(pairs: &[&PairSummary]) -> Vec<Vec<String>> {
+    let header = [
+        "#",
+        "R",
+        "95 %",
+        "DISK",
+        "LAG",
+        "OTHER DISK",
+        "P",
+        "VERDICT",
+        "FROM",
+        "TO",
+        "WINDOWS",
+    ];
+    let mut rows = vec![header.map(str::to_owned).to_vec()];
+    rows.extend((1..).zip(pairs).map(|(number, pair): (usize, _)| {
+        let mut row = vec![number.to_string()];
+        row.extend(cells(&pair.strongest));
+        row.extend([clock(pair.first_ns), clock(pair.last_ns)]);
+        row.push(pair.windows.to_string());
+        row
+    }));
+    rows
 }
 
 fn table(header: &[&str], rows: impl Iterator<Item = Vec<String>>) -> String {
@@ -114,7 +147,7 @@ fn cells(pair: &DiskPair) -> Vec<String> {
     ]
 }
 
-fn verdict(pair: &DiskPair) -> String {
+pub(super) fn verdict(pair: &DiskPair) -> String {
     let (leader, follower) = (name(&pair.leader), name(&pair.follower));
     match pair.verdict {
         PairVerdict::LeaderSlowsFollower => format!("{leader} slows {follower}"),
@@ -124,7 +157,7 @@ fn verdict(pair: &DiskPair) -> String {
 }
 
 /// What the verdict is based on.
-fn evidence(metric: CorrelatedMetric, pair: &DiskPair) -> String {
+pub(super) fn pair_evidence(metric: CorrelatedMetric, pair: &DiskPair) -> String {
     let [low, high] = pair.coefficient_interval;
     let (leader, follower) = (name(&pair.leader), name(&pair.follower));
     let lag = match pair.lag_ns {
@@ -213,11 +246,11 @@ fn count(number: u64, noun: &str) -> String {
     }
 }
 
-fn name(subject: &SubjectName) -> String {
+pub(super) fn name(subject: &HostedDisk) -> String {
     shown(&subject.to_string()).into_owned()
 }
 
-fn duration(ns: f64) -> String {
+pub(super) fn duration(ns: f64) -> String {
     scaled(ns, Unit::Nanoseconds).expect("times are scaled")
 }
 

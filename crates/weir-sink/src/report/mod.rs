@@ -7,12 +7,13 @@
 //! | [`html`] | the same as one page, with its plots |
 //! | [`plots`] | the plots |
 //! | [`colocation`], [`colocation_html`] | the placement of disks of `weir advise` |
-//! | [`correlation`] | the pairs of disks of `weir correlate` |
+//! | [`correlation`], [`correlation_html`] | the pairs of disks of `weir correlate` |
 //! | [`outliers`] | the slowest requests of `weir outliers` |
 
 pub mod colocation;
 pub mod colocation_html;
 pub mod correlation;
+pub mod correlation_html;
 pub mod files;
 pub mod html;
 pub mod outliers;

@@ -1,5 +1,6 @@
 //! [`run`]: reads the steps and prints windows and the summary.
 
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -13,10 +14,10 @@ use weir_runtime::question::QueryText;
 use weir_runtime::run_loop::{self, LoopOptions, ProgressKind, RunReport, Show, Stop};
 use weir_runtime::source::{self, SourceOptions};
 use weir_runtime::{device_names, output};
-use weir_sink::report::correlation;
+use weir_sink::report::{correlation, correlation_html};
 use weir_sink::{Incomplete, Sink, SinkError, Target};
 use weir_tap::ebpf::Files;
-use weir_workload::SubjectName;
+use weir_workload::HostedDisk;
 use weir_workload::correlation::{CorrelatedMetric, CorrelationOptions, DiskCorrelator, StepLoad};
 
 use super::question;
@@ -34,6 +35,8 @@ pub struct CorrelateOptions {
     pub top: usize,
     /// JSON instead of text.
     pub json: bool,
+    /// Also write the summary to this file as an HTML page.
+    pub html: Option<PathBuf>,
 }
 
 /// Prints the pairs of each window of a live source, and the summary, until the source ends or
@@ -83,8 +86,11 @@ pub fn run(
     };
     source::drop_privileges(source, &inputs, Files::Open)?;
     let report = run_loop::run(engine, inputs, shows, loop_options, stop);
-    let summary = steps.lock().expect("no panic while locked").print_summary();
+    let mut steps = steps.lock().expect("no panic while locked");
+    let page = steps.write_page();
+    let summary = steps.print_summary();
     let report = report?;
+    page?;
     match summary {
         Ok(()) | Err(SinkError::Closed { .. }) => Ok(report),
         Err(error) => Err(error.into()),
@@ -99,7 +105,7 @@ struct Steps {
     target: Target,
     /// The end of the step of `loads`.
     at: Option<Nanos>,
-    loads: Vec<(SubjectName, StepLoad)>,
+    loads: Vec<(HostedDisk, StepLoad)>,
     /// The first step began before the observation.
     is_first: bool,
     /// The input ended within the step that follows.
@@ -114,7 +120,7 @@ impl Steps {
                 self.close()?;
                 self.at = Some(at);
             }
-            self.loads.extend(question::load(batch, row));
+            self.loads.extend(question::load(batch, row, self.live));
         }
         Ok(())
     }
@@ -147,6 +153,16 @@ impl Steps {
         };
         self.target.put(&text)?;
         self.target.flush()
+    }
+
+    fn write_page(&mut self) -> Result<(), Failure> {
+        let Some(path) = &self.options.html else {
+            return Ok(());
+        };
+        let summary = self.correlator.summary();
+        let mut page = output::file(path)?;
+        page.put(&correlation_html::html(&summary, self.options.top))?;
+        Ok(page.flush()?)
     }
 
     fn print_summary(&mut self) -> Result<(), SinkError> {

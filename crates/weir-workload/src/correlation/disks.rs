@@ -1,4 +1,5 @@
-//! [`DiskCorrelator`]: the disks of a host whose load or latency correlates, step by step.
+//! [`DiskCorrelator`]: the disks of one or more hosts whose load or latency correlates, step by
+//! step.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
@@ -8,7 +9,7 @@ use weir_model::{NANOS_PER_SECOND, Nanos};
 use super::correlator::{CorrelatedPair, CorrelationOptions, Correlations, Correlator};
 use super::verdict::{LoadEffect, PairVerdict, verdict};
 use crate::analysis::timeline::{Interval, Timeline};
-use crate::profile::SubjectName;
+use crate::profile::HostedDisk;
 
 /// Up to this number of disks pairs are searched at each step, above it once per basic window.
 const EVERY_STEP_DISKS: usize = 1_000;
@@ -45,20 +46,20 @@ pub struct StepLoad {
     pub latency_sum_ns: Nanos,
 }
 
-/// The disks of a host.
+/// The disks of one or more hosts.
 #[derive(Clone, Debug)]
 pub struct DiskCorrelator {
     metric: CorrelatedMetric,
     step_ns: Nanos,
     correlator: Correlator,
-    ids: BTreeMap<SubjectName, u32>,
+    ids: BTreeMap<HostedDisk, u32>,
     disks: HashMap<u32, DiskHistory>,
     next_id: u32,
     requests_omitted: u64,
     /// The end of the latest step, and the beginning of the first.
     end_ns: Option<Nanos>,
     begin_ns: Nanos,
-    summary: BTreeMap<[SubjectName; 2], PairSummary>,
+    summary: BTreeMap<[HostedDisk; 2], PairSummary>,
     summary_omitted: u64,
     windows: u64,
     insignificant: u64,
@@ -67,7 +68,7 @@ pub struct DiskCorrelator {
 /// The latest steps of a disk.
 #[derive(Clone, Debug)]
 struct DiskHistory {
-    name: SubjectName,
+    name: HostedDisk,
     steps: VecDeque<Interval>,
     last_active: u64,
 }
@@ -101,9 +102,9 @@ pub struct CorrelationReport {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct DiskPair {
     /// The disk that changes first; with lag 0 either one.
-    pub leader: SubjectName,
+    pub leader: HostedDisk,
     /// The other disk.
-    pub follower: SubjectName,
+    pub follower: HostedDisk,
     /// How much later it changes.
     pub lag_ns: Nanos,
     /// Pearson's coefficient of correlation.
@@ -226,7 +227,7 @@ impl DiskCorrelator {
     pub fn step(
         &mut self,
         end_ns: Nanos,
-        loads: impl IntoIterator<Item = (SubjectName, StepLoad)>,
+        loads: impl IntoIterator<Item = (impl Into<HostedDisk>, StepLoad)>,
     ) {
         let idle = self
             .end_ns
@@ -240,7 +241,7 @@ impl DiskCorrelator {
         self.end_ns = Some(end_ns);
         let mut by_id: BTreeMap<u32, StepLoad> = BTreeMap::new();
         for (name, load) in loads {
-            match self.id(name) {
+            match self.id(name.into()) {
                 Some(id) => by_id.entry(id).or_default().add(&load),
                 None => self.requests_omitted += load.requests,
             }
@@ -248,7 +249,7 @@ impl DiskCorrelator {
         self.add(end_ns, by_id);
     }
 
-    fn id(&mut self, name: SubjectName) -> Option<u32> {
+    fn id(&mut self, name: HostedDisk) -> Option<u32> {
         if let Some(id) = self.ids.get(&name) {
             return Some(*id);
         }

@@ -76,7 +76,7 @@ fn disks_driven_together_move_together_and_a_third_does_not() {
         panic!("{report:?}");
     };
     assert_eq!(
-        (pair.leader.pdisk, pair.follower.pdisk),
+        (pair.leader.name.pdisk, pair.follower.name.pdisk),
         (Some("/dev/sda"), Some("/dev/sdb"))
     );
     assert_eq!((pair.lag_ns, pair.verdict), (0, PairVerdict::MoveTogether));
@@ -155,7 +155,7 @@ fn latency_that_rises_with_the_others_load_at_equal_own_load_is_its_effect() {
         panic!("{report:?}");
     };
     assert_eq!(
-        (pair.leader.pdisk, pair.lag_ns),
+        (pair.leader.name.pdisk, pair.lag_ns),
         (Some("/dev/sdb"), 3 * SECOND)
     );
     assert_eq!(pair.verdict, PairVerdict::LeaderSlowsFollower, "{pair:?}");

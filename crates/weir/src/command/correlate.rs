@@ -1,5 +1,6 @@
 //! `weir correlate`: which disks move together, and which one slows another.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
@@ -29,7 +30,7 @@ const STEP_MIN: Duration = Duration::from_millis(100);
 #[command(after_help = "Examples:\n  \
     weir correlate\n  \
     weir correlate --metric latency --window 5m --lag 30s --for 20m\n  \
-    weir correlate --from recording.parquet --threshold 0.9\n  \
+    weir correlate --from recording.parquet --threshold 0.9 --html pairs.html\n  \
     weir correlate --from recording.parquet --step 100ms --window 10s --lag 1s --json")]
 pub struct CorrelateArgs {
     /// Metric to compare: mean latency, requests per second, bytes per second, or mean number of
@@ -54,6 +55,10 @@ pub struct CorrelateArgs {
     /// Print JSON: live an object per step, and the summary as the last object
     #[arg(short = 'j', long)]
     json: bool,
+    /// Also write the summary to this file as an HTML page with a heat map and a graph of the
+    /// pairs; the page loads no other files
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
     /// Print the query of this command and exit
     #[arg(long)]
     show_query: bool,
@@ -98,11 +103,16 @@ pub fn run(args: &CorrelateArgs, verbose: bool) -> Result<Ending, Failure> {
         correlation: correlation(args)?,
         top: args.top.into(),
         json: args.json,
+        html: args.html.clone(),
     };
     if args.show_query {
         let query = question::query(args.step, args.source.is_live());
         output::print(&format!("{query}\n"))?;
         return Ok(Ending::Done);
+    }
+    if let Some(path) = &args.html {
+        output::never_over(path, args.source.files())?;
+        output::writable(path)?;
     }
     let stop = Stop::on_signals()?;
     let engine = Engine::new(EngineOptions::default());

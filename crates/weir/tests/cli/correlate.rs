@@ -161,6 +161,28 @@ fn the_bundled_recording_of_three_disks_has_the_pair_that_was_driven_together() 
 }
 
 #[test]
+fn the_page_has_the_pair_in_heat_map_graph_and_evidence() {
+    let sample = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../samples/three-disks.parquet"
+    );
+    let scratch = Scratch::new();
+    let page = scratch.path().join("pairs.html");
+    let path = page.to_str().unwrap();
+    let args = ["--from", sample, "--window", "40s", "--html", path];
+    let found = summary(&args);
+    assert_eq!(found["pairs"].as_array().unwrap().len(), 1);
+    let html = std::fs::read_to_string(&page).unwrap();
+    assert_eq!(html.matches("<svg").count(), 2);
+    // A cell for each order of the pair, and the edge of the graph with an arrow.
+    let tooltip = "app on /dev/loop4, app on /dev/loop5, 2.0 s later: r = 0.993, move together";
+    assert_eq!(html.matches(tooltip).count(), 3, "{html}");
+    assert!(html.contains("1 pair by iops") && html.contains("independent values"));
+    let refused = run(&["correlate", "--from", sample, "--html", sample]);
+    assert_eq!(refused.code, 2, "{}", refused.err);
+}
+
+#[test]
 fn the_bundled_recording_of_one_disk_has_no_pairs() {
     let sample = concat!(
         env!("CARGO_MANIFEST_DIR"),

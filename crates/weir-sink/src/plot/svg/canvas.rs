@@ -56,6 +56,16 @@ impl Canvas {
         }
     }
 
+    /// A path with a tooltip.
+    pub fn titled_path(&mut self, class: &str, path: &str, tooltip: &str) {
+        let tooltip = escaped(tooltip);
+        writeln!(
+            self.0,
+            "<path class=\"{class}\" d=\"{path}\"><title>{tooltip}</title></path>"
+        )
+        .expect(TAKES_ALL);
+    }
+
     /// A text, turned by so many degrees.
     pub fn text(
         &mut self,

@@ -6,6 +6,7 @@
 //! Values are shown as tooltips.
 
 mod canvas;
+mod coefficients;
 mod frame;
 mod heat_map;
 mod histogram;
@@ -14,6 +15,7 @@ mod points;
 mod timeline;
 
 pub use canvas::escaped;
+pub use coefficients::{coefficient_graph, coefficient_matrix};
 pub use heat_map::heat_map;
 pub use histogram::histogram;
 pub use lines::lines;
