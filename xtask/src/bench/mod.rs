@@ -1,9 +1,9 @@
 //! `cargo xtask bench`: the costs of weir, measured on this machine and printed with their bounds.
 //!
 //! `cargo xtask bench engine`, `.. tap`, `.. hist`, `.. tapdisk`, `.. top`, `.. workload`, `..
-//! wire` and `.. recordings [--requests N]` run one part. `.. --peers` compares the engine with Esper
-//! and Flink, and the tap with the tools that a user would take instead, all of which it installs;
-//! `.. tap --peers` the tap only.
+//! wire` and `.. recordings [--requests N]` run one part. `.. --peers` compares the engine with
+//! Esper and Flink, and the tap with the tools that a user would take instead, all of which it
+//! installs; `.. tap --peers` the tap only.
 //! Ratios are computed within one run, from rounds that include every configuration, because the
 //! performance of machines drifts. Bounds are printed for comparison and never fail the run.
 
