@@ -6,6 +6,7 @@
 //! never waits for a consumer.
 
 pub mod control;
+pub mod direct_io;
 pub mod disk;
 pub mod engine;
 pub mod histograms;
