@@ -73,7 +73,10 @@ const CRATES: &[(&str, &[&str])] = &[
             "weir-tap",
         ],
     ),
-    ("weir-tune", &["weir-runtime"]),
+    (
+        "weir-tune",
+        &["weir-model", "weir-runtime", "weir-sink", "weir-tapdisk"],
+    ),
     ("weir-console", &["weir-model", "weir-query", "weir-sink"]),
     ("weir-testing", &["weir-sketch"]),
     (

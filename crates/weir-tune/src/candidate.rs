@@ -14,13 +14,19 @@ pub struct TuneCandidate {
     pub name: String,
     /// The settings.
     pub settings: QueueState,
+    /// The settings of the guest's disk.
+    pub guest: QueueState,
 }
 
-/// The largest number of candidates: a round has a block for each of them and two more.
-pub const CANDIDATES_MAX: usize = 12;
+/// The largest number of candidates, with which all pairs of four schedulers each can be compared:
+/// a round has a block for each of them and two more.
+pub const CANDIDATES_MAX: usize = 16;
+
+/// The prefix of settings of the guest.
+pub const GUEST: &str = "guest:";
 
 /// Parses `none,kyber,bfq+nr_requests=64,wbt_lat_usec=0`: candidates by `,`, their settings by `+`,
-/// a scheduler by its name alone.
+/// a scheduler by its name alone. Settings of the guest's disk begin with `guest:`.
 ///
 /// # Errors
 /// A message for the user.
@@ -38,8 +44,12 @@ pub fn parse(text: &str) -> Result<Vec<TuneCandidate>, String> {
 }
 
 fn parse_one(text: &str) -> Result<TuneCandidate, String> {
-    let mut settings = QueueState::new();
+    let (mut settings, mut guest) = (QueueState::new(), QueueState::new());
     for part in text.split('+') {
+        let (part, to) = match part.strip_prefix(GUEST) {
+            Some(part) => (part, &mut guest),
+            None => (part, &mut settings),
+        };
         let (name, value) = part.split_once('=').unwrap_or((SCHEDULER, part));
         let is_plain = |c: char| c.is_ascii_alphanumeric() || "_-.".contains(c);
         let below = name.strip_prefix(IOSCHED).unwrap_or(name);
@@ -51,13 +61,14 @@ fn parse_one(text: &str) -> Result<TuneCandidate, String> {
         if !value.chars().all(is_plain) || below.contains("..") {
             return Err(format!("`{part}`: unexpected character"));
         }
-        if settings.insert(name.to_owned(), value.to_owned()).is_some() {
+        if to.insert(name.to_owned(), value.to_owned()).is_some() {
             return Err(format!("`{text}`: {name} is given twice"));
         }
     }
     Ok(TuneCandidate {
         name: text.to_owned(),
         settings,
+        guest,
     })
 }
 
@@ -84,6 +95,30 @@ pub fn usual(present: &QueueState, schedulers: &[String], relevant: &[&str]) -> 
         let more = if now == 0 { 128 } else { now * 4 };
         texts.push(format!("{READ_AHEAD}={more}"));
     }
+    let parsed = texts.iter().map(|text| parse_one(text));
+    parsed
+        .map(|candidate| candidate.expect("it is well-formed"))
+        .collect()
+}
+
+/// All pairs of a scheduler of the host and one of the guest, but the present pair.
+pub fn pairs(
+    (host, host_schedulers): (&QueueState, &[String]),
+    (guest, guest_schedulers): (&QueueState, &[String]),
+) -> Vec<TuneCandidate> {
+    let other = |present: &QueueState, name: &String| {
+        (present.get(SCHEDULER) != Some(name)).then(|| name.clone())
+    };
+    let mut texts = Vec::new();
+    for of_host in host_schedulers {
+        for of_guest in guest_schedulers {
+            let of_guest = other(guest, of_guest).map(|name| format!("{GUEST}{name}"));
+            let parts: Vec<String> = other(host, of_host).into_iter().chain(of_guest).collect();
+            texts.push(parts.join("+"));
+        }
+    }
+    texts.retain(|text| !text.is_empty());
+    texts.truncate(CANDIDATES_MAX);
     let parsed = texts.iter().map(|text| parse_one(text));
     parsed
         .map(|candidate| candidate.expect("it is well-formed"))
@@ -136,6 +171,18 @@ mod tests {
         ] {
             assert!(parse(bad).is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn pairs_are_all_but_the_present_one() {
+        let state = |name: &str| QueueState::from([(SCHEDULER.to_owned(), name.to_owned())]);
+        let names = ["none", "kyber"].map(str::to_owned);
+        let found = pairs((&state("none"), &names), (&state("kyber"), &names));
+        let names: Vec<&str> = found.iter().map(|c| &*c.name).collect();
+        assert_eq!(names, ["guest:none", "kyber+guest:none", "kyber"]);
+        assert_eq!(found[1].settings, state("kyber"));
+        assert_eq!(found[1].guest, state("none"));
+        assert!(found[2].guest.is_empty());
     }
 
     #[test]

@@ -65,7 +65,7 @@ pub struct Slice {
 /// A running measurement. The process ends when it is dropped.
 #[derive(Debug)]
 pub struct Measurement {
-    child: Child,
+    child: Interrupted,
     rows: Receiver<Slice>,
     errors: Receiver<String>,
     /// What was received.
@@ -164,7 +164,7 @@ impl Measurement {
         });
         let errors = errors(&mut child);
         Ok(Measurement {
-            child,
+            child: Interrupted(child),
             rows,
             errors,
             log: SliceLog {
@@ -193,20 +193,26 @@ impl Measurement {
 
     /// Ends the process; returns what it has printed on standard error.
     pub fn stop(mut self) -> String {
-        self.end();
+        self.child.end();
         self.errors
             .recv_timeout(Duration::from_secs(1))
             .unwrap_or_default()
     }
+}
 
+/// A process that ends by SIGINT when it is dropped.
+#[derive(Debug)]
+pub(crate) struct Interrupted(pub(crate) Child);
+
+impl Interrupted {
     fn end(&mut self) {
-        if let Ok(None) = self.child.try_wait()
-            && let Some(process) = Pid::from_raw(self.child.id().cast_signed())
+        if let Ok(None) = self.0.try_wait()
+            && let Some(process) = Pid::from_raw(self.0.id().cast_signed())
         {
             // It has ended in the meantime.
             let _ = kill_process(process, Signal::INT);
         }
-        let _ = self.child.wait();
+        let _ = self.0.wait();
     }
 }
 
@@ -232,7 +238,7 @@ impl SliceLog {
     }
 }
 
-impl Drop for Measurement {
+impl Drop for Interrupted {
     fn drop(&mut self) {
         self.end();
     }
@@ -286,19 +292,24 @@ pub fn disks_of(vm: &str, vms: &[String], span: Duration) -> Result<Vec<String>,
 
 /// The failure of a process of [`weir`].
 pub fn ended(text: &str) -> Failure {
+    ended_of("the measurement", text)
+}
+
+/// The same of another process of weir.
+pub(crate) fn ended_of(what: &str, text: &str) -> Failure {
     let text = text.trim();
     match text.strip_prefix("weir: ").unwrap_or(text) {
-        "" => Failure::world("the measurement ended unexpectedly"),
-        text => Failure::world(format_args!("the measurement ended: {text}")),
+        "" => Failure::world(format_args!("{what} ended unexpectedly")),
+        text => Failure::world(format_args!("{what} ended: {text}")),
     }
 }
 
-fn started(error: std::io::Error) -> Failure {
+pub(crate) fn started(error: std::io::Error) -> Failure {
     Failure::world(format_args!("{PROGRAM}: {error}"))
 }
 
 /// Reads the error output in a thread; it is sent when it is complete.
-fn errors(child: &mut Child) -> Receiver<String> {
+pub(crate) fn errors(child: &mut Child) -> Receiver<String> {
     let (sender, receiver) = channel();
     let output = child.stderr.take().expect("it is a pipe");
     std::thread::spawn(move || {
@@ -337,7 +348,7 @@ fn slice(row: &Value) -> Option<Slice> {
 }
 
 /// Nanoseconds since the Unix epoch of `2026-11-24T12:56:34.000000000Z`.
-fn instant_ns(text: &str) -> Option<i64> {
+pub(crate) fn instant_ns(text: &str) -> Option<i64> {
     let part = |from: usize, to: usize| text.get(from..to)?.parse::<i64>().ok();
     let (year, month, day) = (part(0, 4)?, part(5, 7)?, part(8, 10)?);
     // Years begin in March, so that the leap day is the last one.

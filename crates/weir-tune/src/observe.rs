@@ -60,6 +60,10 @@ pub struct Relevance {
     pub reason: String,
 }
 
+/// The time by which the first request may be reported after the end of the observation: on a busy
+/// host the probes are attached late.
+const FIRST_WITHIN: Duration = Duration::from_secs(5);
+
 /// Observes a disk for `span`, or until a signal; the measurement has ended then.
 ///
 /// # Errors
@@ -81,7 +85,15 @@ pub fn observe(
     let started = Instant::now();
     // The probes are attached some time after the start.
     let mut first: Option<Instant> = None;
-    while !report.is_finished() && started.elapsed() < within && stop.signal().is_none() {
+    loop {
+        let is_observed = match first {
+            Some(first) => first.elapsed() >= span,
+            None => started.elapsed() >= span + FIRST_WITHIN,
+        };
+        let is_complete = report.is_finished() && is_observed;
+        if is_complete || started.elapsed() >= within || stop.signal().is_some() {
+            break;
+        }
         measurement.receive(Duration::from_millis(50))?;
         if first.is_none() && !measurement.log.slices.is_empty() {
             first = Some(Instant::now());

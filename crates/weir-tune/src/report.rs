@@ -1,13 +1,17 @@
 //! [`TuneReport`]: what was observed, tried and decided, as text and as JSON.
 
 use std::fmt::Write;
+use std::time::Duration;
 
 use serde::Serialize;
+use weir_runtime::quantity;
 
 use crate::candidate::{TrialSlot, TuneCandidate};
 use crate::metric::{Objective, TuneCondition};
 use crate::observe::{Observation, Relevance};
+use crate::price::{Price, PriceChange};
 use crate::queue::{QueueRecovery, QueueState};
+use crate::replay::report::ReplayReport;
 use crate::statistics::{Comparison, ComparisonResult, NotWorse, median};
 use crate::trial::{TrialBlock, TrialOutcome, TrialResult};
 
@@ -29,6 +33,8 @@ pub struct TuneReport {
     pub relevance: Vec<Relevance>,
     /// The candidates.
     pub candidates: Vec<TuneCandidate>,
+    /// The replay that is the load, and how faithful it is; `None` for a live load.
+    pub replay: Option<ReplayReport>,
     /// The trial, if one was made.
     pub trial: Option<TrialReport>,
     /// Programs and rules that set the queues of disks.
@@ -58,12 +64,19 @@ pub struct TrialReport {
     pub result: Option<TrialResult>,
     /// The candidate that is advised, by its name.
     pub advice: Option<String>,
-    /// The udev rule that sets it; it is not installed.
+    /// Its settings of the guest's disk.
+    pub guest_settings: Option<QueueState>,
+    /// The udev rule that sets it on the host; it is not installed.
     pub udev_rule: Option<String>,
     /// Whether the settings were applied.
     pub applied: bool,
+    /// For how long they are applied, in seconds; `None` until the next boot.
+    pub lease_s: Option<f64>,
     /// What was restored at the end.
     pub restored: QueueRecovery,
+    /// By how much the clock was stepped during the trial, in nanoseconds; blocks are timed by the
+    /// monotonic clock.
+    pub clock_step_ns: Option<i64>,
     /// What the measurement has reported, such as requests without a completion event.
     pub notes: String,
 }
@@ -77,6 +90,9 @@ impl TuneReport {
         let (name, device) = (self.objective.name(), &self.device);
         // Writing to a text cannot fail; so in all functions below.
         let _ = writeln!(text, "{device}: {name} of {subject}\n");
+        if let Some(replay) = &self.replay {
+            let _ = writeln!(text, "{}", replay.text());
+        }
         self.observed(&mut text);
         if let Some(trial) = &self.trial {
             self.tried(trial, &mut text);
@@ -180,6 +196,22 @@ impl TuneReport {
                 "\nA udev rule for it, which is not installed:\n  {rule}"
             );
         }
+        if let Some(settings) = trial.guest_settings.as_ref().filter(|s| !s.is_empty()) {
+            let settings = settings
+                .iter()
+                .map(|(name, value)| format!("{name}={value}"));
+            let settings: Vec<String> = settings.collect();
+            let _ = writeln!(text, "\nIn the guest: {}", settings.join(", "));
+        }
+        prices(&self.candidates, result, text);
+        if let Some(step) = trial.clock_step_ns {
+            let _ = writeln!(
+                text,
+                "\nThe clock was stepped by {:+.3} s during the trial. Blocks are timed by the \
+                 monotonic clock, so that no request belongs to another block.",
+                step as f64 / 1e9
+            );
+        }
         let _ = writeln!(text, "\nAll blocks:");
         let mut rows = vec![["ROUND", "BLOCK", "SETTINGS", "REQUESTS", "VALUE"].map(str::to_owned)];
         rows.extend(trial.blocks.iter().map(|block| {
@@ -234,7 +266,8 @@ impl TuneReport {
         ]
     }
 
-    fn name(&self, slot: TrialSlot) -> String {
+    /// The name of the settings of a block.
+    pub fn name(&self, slot: TrialSlot) -> String {
         match slot {
             TrialSlot::Present => "present".to_owned(),
             TrialSlot::Control => "control".to_owned(),
@@ -267,9 +300,15 @@ impl TuneReport {
             Some(change) => format!("{:+.1} %", 100.0 * change),
             None => "unknown".to_owned(),
         };
-        let done = match trial.applied {
-            true => "It is applied until the next boot; `weir tune --restore` undoes it.",
-            false => "The settings were restored.",
+        let done = match (trial.applied, trial.lease_s) {
+            (true, Some(span)) => {
+                let span = quantity::span_text(Duration::from_secs_f64(span));
+                format!("It is applied for {span}; `weir tune --restore` undoes it.")
+            }
+            (true, None) => {
+                "It is applied until the next boot; `weir tune --restore` undoes it.".to_owned()
+            }
+            (false, _) => "The settings were restored.".to_owned(),
         };
         format!(
             "Advice: {}. It changes {} by {} ({} to {}). {done}",
@@ -280,6 +319,15 @@ impl TuneReport {
             percent(comparison.change_high),
         )
     }
+}
+
+/// A report as one line of JSON.
+///
+/// # Errors
+/// None: all reports have names of fields as keys.
+pub fn json(report: &impl Serialize) -> std::io::Result<String> {
+    let json = serde_json::to_string(report).map_err(std::io::Error::from)?;
+    Ok(format!("{json}\n"))
 }
 
 /// The conditions of a candidate that do not hold or were not shown.
@@ -301,8 +349,39 @@ fn conditions(trial: &TrialReport, index: usize) -> String {
     failed.collect()
 }
 
+/// Writes what other VMs on the disk pay for each candidate, if there are any.
+fn prices(candidates: &[TuneCandidate], result: Option<&TrialResult>, text: &mut String) {
+    let mut rows =
+        vec![["SETTINGS", "VM", "P99", "INTERVAL", "IOPS", "INTERVAL"].map(str::to_owned)];
+    let percent = |change: f64| format!("{:+.1} %", 100.0 * change);
+    let limit = |limit: Option<f64>| limit.map_or_else(|| "unknown".to_owned(), percent);
+    let cells = |change: Option<PriceChange>| match change {
+        Some(found) => [
+            percent(found.change),
+            format!("{} .. {}", limit(found.low), limit(found.high)),
+        ],
+        None => ["-".to_owned(), String::new()],
+    };
+    let all = result.map_or(&[][..], |result| &result.prices);
+    for (candidate, prices) in candidates.iter().zip(all) {
+        rows.extend(prices.iter().map(|Price { vm, p99, iops }| {
+            let [p99, p99_interval] = cells(*p99);
+            let [iops, iops_interval] = cells(*iops);
+            let name = candidate.name.clone();
+            [name, vm.clone(), p99, p99_interval, iops, iops_interval]
+        }));
+    }
+    if rows.len() > 1 {
+        let _ = writeln!(
+            text,
+            "\nWhat others on the disk pay or gain, against the present settings:"
+        );
+        table(&rows, text);
+    }
+}
+
 /// Writes rows in columns.
-fn table<const N: usize>(rows: &[[String; N]], text: &mut String) {
+pub(crate) fn table<const N: usize>(rows: &[[String; N]], text: &mut String) {
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max();
     let widths: Vec<usize> = (0..N).map(|column| width(column).unwrap_or(0)).collect();
     for row in rows {
@@ -311,5 +390,102 @@ fn table<const N: usize>(rows: &[[String; N]], text: &mut String) {
             .map(|(cell, width)| format!("{cell:<width$}"))
             .collect();
         let _ = writeln!(text, "{}", cells.join("  ").trim_end());
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::statistics::{Direction, Samples, decide};
+    use crate::trial::OtherLoad;
+
+    /// A report of a trial with one candidate, for which another VM pays.
+    pub fn report() -> TuneReport {
+        let slots = [
+            (TrialSlot::Present, 100.0, 50.0),
+            (TrialSlot::Control, 101.0, 51.0),
+            (TrialSlot::Candidate(0), 60.0, 25.0),
+        ];
+        let mut blocks = Vec::new();
+        let mut samples = Samples {
+            candidates: vec![Vec::new()],
+            ..Samples::default()
+        };
+        for round in 1..=8 {
+            for (position, (slot, value, other)) in slots.into_iter().enumerate() {
+                let value = value * 1e3 * (1.0 + 0.01 * round as f64);
+                match slot {
+                    TrialSlot::Present => samples.baseline.push(value.ln()),
+                    TrialSlot::Control => samples.control.push(value.ln()),
+                    TrialSlot::Candidate(_) => samples.candidates[0].push(value.ln()),
+                }
+                let load = OtherLoad {
+                    p99_ns: None,
+                    iops: other * (1.0 + 0.01 * round as f64),
+                };
+                blocks.push(TrialBlock {
+                    round,
+                    position: position + 1,
+                    slot,
+                    requests: 1_000,
+                    value: Some(value),
+                    conditions: Vec::new(),
+                    others: BTreeMap::from([("mail".to_owned(), load)]),
+                });
+            }
+        }
+        let result = TrialResult {
+            decision: decide(&samples, Direction::Lower, 0.05, 0.05),
+            conditions: vec![Vec::new()],
+            winner: Some(0),
+            prices: vec![crate::price::of_candidate(&blocks, 0)],
+        };
+        let settings = QueueState::from([("scheduler".to_owned(), "kyber".to_owned())]);
+        TuneReport {
+            device: "/dev/sda".to_owned(),
+            objective: Objective::P99,
+            vm: Some("db".to_owned()),
+            present: QueueState::new(),
+            observation: Observation::default(),
+            relevance: Vec::new(),
+            candidates: vec![TuneCandidate {
+                name: "kyber".to_owned(),
+                settings,
+                guest: QueueState::new(),
+            }],
+            replay: None,
+            trial: Some(TrialReport {
+                rounds: 8,
+                block_s: 5.0,
+                settle_s: 1.0,
+                seed: 1,
+                effect_min: 0.05,
+                conditions: Vec::new(),
+                end: TrialOutcome::Complete,
+                blocks,
+                result: Some(result),
+                advice: Some("kyber".to_owned()),
+                guest_settings: None,
+                udev_rule: None,
+                applied: false,
+                lease_s: None,
+                restored: QueueRecovery::default(),
+                clock_step_ns: Some(-3_600_000_000_000),
+                notes: String::new(),
+            }),
+            other_writers: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn the_text_has_the_price_and_the_step_of_the_clock() {
+        let text = report().text();
+        let price = text.lines().find(|line| line.starts_with("kyber     mail"));
+        let price = price.unwrap_or_else(|| panic!("{text}"));
+        assert!(price.contains("-50."), "{price}");
+        assert!(text.contains("stepped by -3600.000 s"), "{text}");
+        assert!(text.contains("Advice: kyber."), "{text}");
     }
 }

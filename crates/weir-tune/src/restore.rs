@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use weir_runtime::failure::Failure;
@@ -18,6 +19,15 @@ const JOURNAL: &str = "journal";
 
 /// The journal of settings that were applied.
 const APPLIED: &str = "applied";
+
+/// The file that names the process of a lease.
+const LEASE: &str = "lease";
+
+/// The file by which the end of a lease is requested.
+const END_REQUEST: &str = "end";
+
+/// The time within which a lease ends that is requested to.
+const LEASE_ENDS_WITHIN: Duration = Duration::from_secs(10);
 
 /// What is restored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,6 +76,16 @@ impl DiskFolder {
         self.path.join(JOURNAL)
     }
 
+    /// The file that exists while a process keeps a lease.
+    pub fn lease(&self) -> PathBuf {
+        self.path.join(LEASE)
+    }
+
+    /// The file by which another process requests the end of the lease.
+    pub fn end_request(&self) -> PathBuf {
+        self.path.join(END_REQUEST)
+    }
+
     /// The journal of applied settings.
     pub fn applied(&self) -> PathBuf {
         self.path.join(APPLIED)
@@ -96,6 +116,10 @@ pub fn restore(
         let folder = match (DiskFolder::take(state, &disk), scope) {
             // A trial of another disk runs at the same time.
             (Err(_), RestoreScope::Killed) => continue,
+            (Err(error), RestoreScope::All) => {
+                restored.push(end_lease(state, &disk, error)?);
+                continue;
+            }
             (folder, _) => folder?,
         };
         let mut files = vec![folder.journal()];
@@ -122,6 +146,35 @@ pub fn restore(
         }
     }
     Ok(restored)
+}
+
+/// Has the process end that keeps a lease of the disk; `error` without a lease.
+fn end_lease(state: &Path, disk: &str, error: Failure) -> Result<RestoredDisk, Failure> {
+    let folder = state.join(disk);
+    let Ok(holder) = fs::read_to_string(folder.join(LEASE)) else {
+        return Err(error);
+    };
+    let request = folder.join(END_REQUEST);
+    private::replace(&request, b"")
+        .map_err(|error| Failure::world(format_args!("{}: {error}", request.display())))?;
+    let until = Instant::now() + LEASE_ENDS_WITHIN;
+    while folder.join(JOURNAL).exists() {
+        if Instant::now() > until {
+            return Err(Failure::world(format_args!(
+                "process {} keeps a lease of {disk} and does not end; end it with SIGTERM",
+                holder.trim()
+            )));
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    output::notice(format_args!(
+        "weir: {disk}: process {} has ended its lease",
+        holder.trim()
+    ));
+    Ok(RestoredDisk {
+        disk: disk.to_owned(),
+        recovery: Some(QueueRecovery::default()),
+    })
 }
 
 /// Prints what was restored on standard error; true if another program had changed settings.

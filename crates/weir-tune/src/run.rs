@@ -10,14 +10,20 @@ use weir_runtime::quantity;
 use weir_runtime::run_loop::Stop;
 
 use crate::candidate::{self, TuneCandidate};
+use crate::clock::TrialClock;
 use crate::device::{BLOCK, TuneDevice, other_writers};
+use crate::guest::client::GuestSession;
+use crate::lease::TuneLease;
 use crate::measure::{self, MeasuredDisk, Measurement};
 use crate::metric::Objective;
 use crate::observe::{Observation, observe, trial_limits};
-use crate::queue::{QueueSession, QueueState, read_state};
+use crate::queue::{QueueSession, QueueState, SCHEDULER, read_state};
+use crate::replay::player::ReplayLoad;
+use crate::replay::report::ReplayReport;
+use crate::replay::run::{PreparedReplay, ReplayOptions, notes_without_slides, prepare};
 use crate::report::{TrialReport, TuneReport};
 use crate::restore::{self, DiskFolder, RestoreScope};
-use crate::trial::{Trial, TrialOptions, TrialOutcome, references};
+use crate::trial::{Trial, TrialOptions, TrialOutcome, TrialWith, references};
 
 /// The default state directory: it is emptied at boot, as the settings are.
 pub const STATE: &str = "/run/weir/tune";
@@ -36,6 +42,10 @@ const UDEV: &str = "/run/udev/data";
 pub struct TuneOptions {
     /// The disk, such as `/dev/sda`; that of the VM without one.
     pub device: Option<String>,
+    /// The recording that is the load; the live load without one.
+    pub replay: Option<ReplayOptions>,
+    /// The guest whose disk is tuned as well.
+    pub guest: Option<TunedGuest>,
     /// Declarations of VMs.
     pub declared_vms: Vec<String>,
     /// How long the disk is observed before any change.
@@ -46,10 +56,28 @@ pub struct TuneOptions {
     pub candidates: Option<Vec<TuneCandidate>>,
     /// Whether a trial is made.
     pub with_trial: bool,
-    /// Whether the best candidate is applied.
-    pub apply: bool,
+    /// Whether the best candidate is applied, and how long.
+    pub apply: Option<Applied>,
     /// The state directory.
     pub state: PathBuf,
+}
+
+/// A disk of a guest.
+#[derive(Clone, Debug)]
+pub struct TunedGuest {
+    /// The socket of QEMU for the port to the guest.
+    pub socket: PathBuf,
+    /// The name of the disk in the guest.
+    pub disk: String,
+}
+
+/// How long the best candidate is applied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Applied {
+    /// For a time, in which this process waits.
+    Lease(Duration),
+    /// Until the next boot or `weir tune --restore`.
+    UntilBoot,
 }
 
 /// A report, and the signal that ended the run.
@@ -57,6 +85,10 @@ pub struct TuneOptions {
 pub struct Tuned {
     /// The report; `None` if a signal arrived before there was anything to report.
     pub report: Option<TuneReport>,
+    /// The report of a replay without a trial.
+    pub replay: Option<ReplayReport>,
+    /// The lease of the applied settings, which is to be held.
+    pub lease: Option<TuneLease>,
     /// The signal.
     pub signal: Option<i32>,
 }
@@ -75,9 +107,20 @@ pub fn tune(options: &TuneOptions, stop: &Stop) -> Result<Tuned, Failure> {
         let recovery = disk.recovery.unwrap_or_default();
         restore::report(&disk.disk, &recovery);
     }
-    let path = match &options.device {
-        Some(path) => path.clone(),
-        None => disk_of(options)?,
+    let prepared = options.replay.as_ref().map(prepare).transpose()?;
+    if let (Some(prepared), false) = (&prepared, options.with_trial) {
+        let replay = prepared.measure(stop)?;
+        return Ok(Tuned {
+            report: None,
+            replay: Some(replay),
+            lease: None,
+            signal: stop.signal(),
+        });
+    }
+    let path = match (&prepared, &options.device) {
+        (Some(prepared), _) => prepared.disk.path(),
+        (None, Some(path)) => path.clone(),
+        (None, None) => disk_of(options)?,
     };
     let device = TuneDevice::find(block, &path)?;
     let present = read_state(&device.queue()).map_err(restore::failure)?;
@@ -91,6 +134,107 @@ pub fn tune(options: &TuneOptions, stop: &Stop) -> Result<Tuned, Failure> {
         }
         false => None,
     };
+    let load = ReplayedLoad::start(prepared.as_ref(), stop)?;
+    let (replay, load) = (load.report, load.load);
+    let guest = options.guest.as_ref();
+    let guest = guest.map(|guest| GuestSession::begin(&guest.socket, &guest.disk));
+    let guest = guest.transpose()?;
+    check_guest(options, guest.as_ref())?;
+    let with = TrialWith {
+        load: load.as_ref(),
+        guest: guest.as_ref(),
+    };
+    let tuned = observe_and_try(options, &device, folder, present, with, stop);
+    // The guest restores its settings also after an error.
+    let mut tuned = match (tuned, guest) {
+        (Ok(mut tuned), Some(guest)) => {
+            end_guest(&mut tuned, guest)?;
+            tuned
+        }
+        (tuned, _) => tuned?,
+    };
+    match &mut tuned.report {
+        Some(report) => report.replay = replay,
+        None => tuned.replay = replay,
+    }
+    Ok(tuned)
+}
+
+/// Checks that candidates have settings of a guest only with one, and those it has.
+fn check_guest(options: &TuneOptions, guest: Option<&GuestSession>) -> Result<(), Failure> {
+    for candidate in options.candidates.iter().flatten() {
+        let (name, in_guest) = (&candidate.name, &candidate.guest);
+        let Some(guest) = guest.filter(|_| !in_guest.is_empty()) else {
+            if in_guest.is_empty() {
+                continue;
+            }
+            return Err(Failure::words(format_args!(
+                "--candidates {name}: settings of a guest need --guest and --guest-disk"
+            )));
+        };
+        let scheduler = in_guest.get(SCHEDULER);
+        if let Some(scheduler) = scheduler.filter(|s| !guest.schedulers.contains(s)) {
+            return Err(Failure::words(format_args!(
+                "--candidates {name}: the guest does not have scheduler `{scheduler}`; it offers {}",
+                guest.schedulers.join(", ")
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// Has the guest restore its settings, or keeps its session with the lease.
+fn end_guest(tuned: &mut Tuned, guest: GuestSession) -> Result<(), Failure> {
+    match &mut tuned.lease {
+        Some(lease) => lease.keep_guest(guest),
+        None => {
+            let recovery = guest.restore()?;
+            output::notice("weir: the settings of the guest were restored");
+            restore::report_foreign("guest", &recovery);
+        }
+    }
+    Ok(())
+}
+
+/// The load of a trial, if it is a replay.
+struct ReplayedLoad {
+    /// How faithful it is.
+    report: Option<ReplayReport>,
+    /// It runs.
+    load: Option<ReplayLoad>,
+}
+
+impl ReplayedLoad {
+    fn start(prepared: Option<&PreparedReplay>, stop: &Stop) -> Result<ReplayedLoad, Failure> {
+        let Some(prepared) = prepared else {
+            return Ok(ReplayedLoad {
+                report: None,
+                load: None,
+            });
+        };
+        output::notice(format_args!(
+            "weir: replaying on {} to measure how faithful it is",
+            prepared.disk.path()
+        ));
+        let report = prepared.measure(stop)?;
+        let load = prepared.load()?;
+        load.start();
+        Ok(ReplayedLoad {
+            report: Some(report),
+            load: Some(load),
+        })
+    }
+}
+
+/// Observes the disk under its load, and makes a trial if the settings can matter.
+fn observe_and_try(
+    options: &TuneOptions,
+    device: &TuneDevice,
+    folder: Option<DiskFolder>,
+    present: QueueState,
+    with: TrialWith<'_>,
+    stop: &Stop,
+) -> Result<Tuned, Failure> {
     let measured = MeasuredDisk {
         device: device.path(),
         vms: options.declared_vms.clone(),
@@ -104,14 +248,22 @@ pub fn tune(options: &TuneOptions, stop: &Stop) -> Result<Tuned, Failure> {
     if let Some(signal) = stop.signal() {
         return Ok(Tuned {
             report: None,
+            replay: None,
+            lease: None,
             signal: Some(signal),
         });
     }
-    check_observed(&device, options, &observation)?;
+    check_observed(device, options, &observation)?;
     let relevance = observation.relevance(&present);
     let relevant = relevance.iter().filter(|r| r.can_matter);
     let relevant: Vec<&str> = relevant.map(|relevance| relevance.setting).collect();
-    let usual = || candidate::usual(&present, &device.schedulers, &relevant);
+    let usual = || match with.guest {
+        Some(guest) => candidate::pairs(
+            (&present, &device.schedulers),
+            (&guest.present, &guest.schedulers),
+        ),
+        None => candidate::usual(&present, &device.schedulers, &relevant),
+    };
     let candidates = options.candidates.clone().unwrap_or_else(usual);
     let mut report = TuneReport {
         device: device.path(),
@@ -120,12 +272,39 @@ pub fn tune(options: &TuneOptions, stop: &Stop) -> Result<Tuned, Failure> {
         present,
         relevance,
         candidates,
+        replay: None,
         trial: None,
         other_writers: other_writers(Path::new("/"), device.is_zoned()),
         observation,
     };
+    let mut lease = None;
     if let Some(folder) = folder.filter(|_| !report.candidates.is_empty()) {
-        let tried = try_all(options, &device, &folder, &measured, before, &report, stop)?;
+        let mut tried = try_all(
+            options,
+            (device, &folder),
+            &measured,
+            before,
+            (&report, with),
+            stop,
+        )?;
+        let advised = report.candidates.iter();
+        let advised = advised
+            .clone()
+            .find(|c| tried.advice.as_ref() == Some(&c.name));
+        if let Some((winner, applied)) = advised.zip(options.apply) {
+            tried.applied = true;
+            match applied {
+                Applied::UntilBoot => apply(device, &folder, &winner.settings)?,
+                Applied::Lease(span) => {
+                    tried.lease_s = Some(span.as_secs_f64());
+                    if let Some(guest) = with.guest {
+                        guest.set(&winner.guest)?;
+                    }
+                    let settings = (&*winner.name, &winner.settings);
+                    lease = Some(TuneLease::apply(device, folder, settings, span)?);
+                }
+            }
+        }
         report.trial = Some(tried);
     }
     let signal = report.trial.as_ref().and_then(|trial| match trial.end {
@@ -134,6 +313,8 @@ pub fn tune(options: &TuneOptions, stop: &Stop) -> Result<Tuned, Failure> {
     });
     Ok(Tuned {
         report: Some(report),
+        replay: None,
+        lease,
         signal,
     })
 }
@@ -197,11 +378,10 @@ fn check_observed(
 /// Makes the trial and restores the settings, however it ends.
 fn try_all(
     options: &TuneOptions,
-    device: &TuneDevice,
-    folder: &DiskFolder,
+    (device, folder): (&TuneDevice, &DiskFolder),
     measured: &MeasuredDisk,
     before: Measurement,
-    report: &TuneReport,
+    (report, with): (&TuneReport, TrialWith<'_>),
     stop: &Stop,
 ) -> Result<TrialReport, Failure> {
     let mut trial_options = options.trial.clone();
@@ -213,6 +393,7 @@ fn try_all(
     let references = references(&before.log, &subjects);
     drop(before);
     let length = Trial::length(&trial_options, report.candidates.len());
+    let clock = TrialClock::start();
     let measurement = Measurement::start(measured, limits, 2 * length + MEASURE_LONGER)?;
     let session = QueueSession::begin(device.queue(), &folder.journal());
     let mut session = session.map_err(restore::failure)?;
@@ -220,10 +401,12 @@ fn try_all(
         &trial_options,
         &report.candidates,
         &mut session,
-        measurement,
+        (measurement, clock),
         &references,
+        with,
     );
     let ran = trial.run(stop);
+    let clock_step_ns = trial.clock_step_ns();
     let (blocks, result, notes) = trial.finish();
     let restored = session.restore().map_err(restore::failure)?;
     output::notice("weir: the settings were restored");
@@ -234,13 +417,6 @@ fn try_all(
     let winner = winner
         .filter(|_| decided)
         .map(|index| &report.candidates[index]);
-    let applied = match winner {
-        Some(winner) if options.apply => {
-            apply(device, folder, &winner.settings)?;
-            true
-        }
-        _ => false,
-    };
     Ok(TrialReport {
         rounds: trial_options.rounds,
         block_s: trial_options.block.as_secs_f64(),
@@ -252,18 +428,16 @@ fn try_all(
         blocks,
         result,
         advice: winner.map(|winner| winner.name.clone()),
-        udev_rule: winner.map(|winner| device.rule(&winner.settings, Path::new(UDEV))),
-        applied,
+        guest_settings: winner.map(|winner| winner.guest.clone()),
+        udev_rule: winner
+            .filter(|winner| !winner.settings.is_empty())
+            .map(|winner| device.rule(&winner.settings, Path::new(UDEV))),
+        applied: false,
+        lease_s: None,
         restored,
-        notes: notes_of_interest(&notes),
+        clock_step_ns,
+        notes: notes_without_slides(&notes),
     })
-}
-
-/// What the measuring process has reported, without the remark that it was ended within a slice.
-fn notes_of_interest(notes: &str) -> String {
-    let lines = notes.lines().filter(|line| !line.contains("last slide"));
-    let lines = lines.map(|line| line.strip_prefix("weir: ").unwrap_or(line));
-    lines.collect::<Vec<_>>().join("\n")
 }
 
 /// Sets the settings until the next boot, so that they can be restored.

@@ -9,7 +9,7 @@
 //! A trial is aborted when a watched 99th percentile exceeds a multiple of what was observed before
 //! the first change. It does not restore the settings: the caller does, however it ends.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use fastrand::Rng;
@@ -17,12 +17,16 @@ use serde::Serialize;
 use weir_runtime::failure::Failure;
 use weir_runtime::output;
 use weir_runtime::quantity;
-use weir_runtime::run_loop::{Stop, wall_clock};
+use weir_runtime::run_loop::Stop;
 
 use crate::candidate::{TrialSlot, TuneCandidate, order};
+use crate::clock::TrialClock;
+use crate::guest::client::GuestSession;
 use crate::measure::{Measurement, SLICE_NS, SliceLog};
 use crate::metric::{Objective, REQUESTS_MIN, TuneCondition, of_subject};
+use crate::price::{self, Price};
 use crate::queue::{QueueSession, QueueState, SysfsQueue};
+use crate::replay::player::ReplayLoad;
 use crate::statistics::sequential::{InterimAnalysis, analyses};
 use crate::statistics::{Decision, NotWorse, Samples, decide, not_worse};
 
@@ -66,6 +70,17 @@ pub struct TrialBlock {
     pub value: Option<f64>,
     /// The values of the conditions.
     pub conditions: Vec<Option<f64>>,
+    /// The requests of the others on the disk: each VM that is not the objective's.
+    pub others: BTreeMap<String, OtherLoad>,
+}
+
+/// What another VM got in a block.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct OtherLoad {
+    /// The 99th percentile of its latency; `None` with too few requests.
+    pub p99_ns: Option<f64>,
+    /// Its finished requests per second.
+    pub iops: f64,
 }
 
 /// How a trial ended.
@@ -91,6 +106,8 @@ pub struct TrialResult {
     pub conditions: Vec<Vec<(NotWorse, Option<f64>)>>,
     /// The best candidate that is better and for which all conditions hold.
     pub winner: Option<usize>,
+    /// For each candidate, what the others on the disk get compared with the present settings.
+    pub prices: Vec<Vec<Price>>,
 }
 
 /// A trial that runs.
@@ -105,8 +122,19 @@ pub struct Trial<'a> {
     pub result: Option<TrialResult>,
     session: &'a mut QueueSession<SysfsQueue>,
     measurement: Measurement,
+    clock: TrialClock,
+    with: TrialWith<'a>,
     /// The watched subjects with the largest 99th percentile that each may have.
     watched: Vec<(Option<String>, f64)>,
+}
+
+/// What a trial may have besides a disk under load.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct TrialWith<'a> {
+    /// The load that begins anew with each block, if it is a replay.
+    pub load: Option<&'a ReplayLoad>,
+    /// The guest whose settings are changed as well.
+    pub guest: Option<&'a GuestSession>,
 }
 
 /// The time over which a watched 99th percentile is computed.
@@ -120,6 +148,9 @@ const SLICE_DELAY: Duration = Duration::from_millis(1_500);
 
 /// The time without any finished request after which a trial is aborted.
 const STALLED_NS: i64 = 5_000_000_000;
+
+/// The time within which the measurement begins.
+const MEASURED_WITHIN: Duration = Duration::from_secs(60);
 
 /// The watched subjects, each with its largest 99th percentile over [`WATCH_MIN_NS`].
 pub fn references(
@@ -146,14 +177,15 @@ pub fn references(
 }
 
 impl<'a> Trial<'a> {
-    /// A trial with the session's settings as the present ones. `references` are those of
-    /// [`references`].
+    /// A trial with the session's settings as the present ones. The clock was started before the
+    /// measurement; `references` are those of [`references`].
     pub fn new(
         options: &'a TrialOptions,
         candidates: &'a [TuneCandidate],
         session: &'a mut QueueSession<SysfsQueue>,
-        measurement: Measurement,
+        (measurement, clock): (Measurement, TrialClock),
         references: &[(Option<String>, f64)],
+        with: TrialWith<'a>,
     ) -> Trial<'a> {
         let watched = references.iter();
         let watched = watched.map(|(vm, p99)| (vm.clone(), p99 * options.abort_factor));
@@ -162,6 +194,8 @@ impl<'a> Trial<'a> {
             candidates,
             session,
             measurement,
+            clock,
+            with,
             watched: watched.collect(),
             blocks: Vec::new(),
             result: None,
@@ -183,6 +217,9 @@ impl<'a> Trial<'a> {
         let analyses = analyses(self.options.rounds, crate::statistics::decide::ALPHA);
         let mut random = Rng::with_seed(self.options.seed);
         let all = Trial::length(self.options, self.candidates.len());
+        if let Some(end) = self.await_measurement(stop)? {
+            return Ok(end);
+        }
         let started = Instant::now();
         for round in 1..=self.options.rounds {
             let left = all.saturating_sub(started.elapsed()).as_secs();
@@ -206,6 +243,36 @@ impl<'a> Trial<'a> {
         Ok(TrialOutcome::Complete)
     }
 
+    /// Waits until the disk is measured; how the trial ends, if it ends meanwhile.
+    fn await_measurement(&mut self, stop: &Stop) -> Result<Option<TrialOutcome>, Failure> {
+        if let Some(load) = self.with.load {
+            load.start();
+        }
+        let started = Instant::now();
+        while self.measurement.log.slices.is_empty() {
+            if let Some(signal) = stop.signal() {
+                return Ok(Some(TrialOutcome::Signal(signal)));
+            }
+            if started.elapsed() > MEASURED_WITHIN {
+                let reason = "no request finished before the first change".to_owned();
+                return Ok(Some(TrialOutcome::Aborted(reason)));
+            }
+            self.measurement.receive(Duration::from_millis(20))?;
+        }
+        match self.clock.step() {
+            // The tap may have started before or after it.
+            Some(_) => Err(Failure::world(
+                "the clock was stepped as the measurement began; try again",
+            )),
+            None => Ok(None),
+        }
+    }
+
+    /// By how much the clock was stepped during the trial.
+    pub fn clock_step_ns(&self) -> Option<i64> {
+        self.clock.step()
+    }
+
     /// Measures a block; how the trial ends, if it ends in it.
     fn block(
         &mut self,
@@ -215,17 +282,29 @@ impl<'a> Trial<'a> {
         stop: &Stop,
     ) -> Result<Option<TrialOutcome>, Failure> {
         let none = QueueState::new();
-        let changes = match slot {
-            TrialSlot::Candidate(index) => &self.candidates[index].settings,
-            TrialSlot::Present | TrialSlot::Control => &none,
+        let (changes, in_guest) = match slot {
+            TrialSlot::Candidate(index) => {
+                let candidate = &self.candidates[index];
+                (&candidate.settings, &candidate.guest)
+            }
+            TrialSlot::Present | TrialSlot::Control => (&none, &none),
         };
+        if let Some(load) = self.with.load {
+            load.pause()?;
+        }
         let set = self.session.set(changes);
         set.map_err(|error| Failure::World(error.into()))?;
+        if let Some(guest) = self.with.guest {
+            guest.set(in_guest)?;
+        }
+        if let Some(load) = self.with.load {
+            load.start();
+        }
         let settle = i64::try_from(self.options.settle.as_nanos()).unwrap_or(i64::MAX / 4);
         let block = i64::try_from(self.options.block.as_nanos()).unwrap_or(i64::MAX / 4);
         // Slices end at multiples of their length.
         let slices = |ns: i64| (ns + SLICE_NS - 1) / SLICE_NS * SLICE_NS;
-        let start = slices(wall_clock() + settle);
+        let start = slices(self.clock.now() + settle);
         let end = start + slices(block);
         if let Some(ended) = self.wait(slot, start, end, stop)? {
             return Ok(Some(ended));
@@ -239,6 +318,16 @@ impl<'a> Trial<'a> {
         };
         let conditions = options.conditions.iter();
         let conditions = conditions.map(|c| value(c.metric, Some(&c.vm))).collect();
+        let others = options.vms.iter();
+        let others = others.filter(|vm| options.vm.as_ref() != Some(*vm));
+        let others = others.map(|vm| {
+            let load = OtherLoad {
+                p99_ns: value(Objective::P99, Some(vm)),
+                iops: of_subject(&window, Some(vm)).requests as f64 / seconds,
+            };
+            (vm.clone(), load)
+        });
+        let others = others.collect();
         self.blocks.push(TrialBlock {
             round,
             position,
@@ -246,6 +335,7 @@ impl<'a> Trial<'a> {
             requests: of_subject(&window, None).requests,
             value: value(options.objective, options.vm.as_deref()),
             conditions,
+            others,
         });
         Ok(None)
     }
@@ -259,19 +349,22 @@ impl<'a> Trial<'a> {
         stop: &Stop,
     ) -> Result<Option<TrialOutcome>, Failure> {
         let delay = i64::try_from(SLICE_DELAY.as_nanos()).expect("it is short");
+        let gap = self.with.load.map_or(0, |load| load.gap.as_nanos());
+        let stalled = STALLED_NS.saturating_add(i64::try_from(gap).unwrap_or(i64::MAX));
         loop {
             self.measurement.receive(Duration::from_millis(20))?;
             if let Some(signal) = stop.signal() {
                 return Ok(Some(TrialOutcome::Signal(signal)));
             }
-            let (received, now) = (self.measurement.log.end_ns(), wall_clock());
+            let (received, now) = (self.measurement.log.end_ns(), self.clock.now());
             if let Some(reason) = unbearable(&self.measurement.log, &self.watched, start, received)
             {
                 let reason = format!("with {}, {reason}", self.name(slot));
                 return Ok(Some(TrialOutcome::Aborted(reason)));
             }
-            if now - received.max(start) > STALLED_NS {
-                let reason = format!("with {}, no request finished for 5 s", self.name(slot));
+            if now - received.max(start) > stalled {
+                let span = quantity::span_text(Duration::from_nanos(stalled.unsigned_abs()));
+                let reason = format!("with {}, no request finished for {span}", self.name(slot));
                 return Ok(Some(TrialOutcome::Aborted(reason)));
             }
             if now >= end && (received >= end || now > end + delay) {
@@ -317,6 +410,9 @@ impl<'a> Trial<'a> {
                 .collect(),
             winner,
             decision,
+            prices: (0..self.candidates.len())
+                .map(|index| price::of_candidate(&self.blocks, index))
+                .collect(),
         });
         is_settled
     }
@@ -373,8 +469,6 @@ fn samples(
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
     use super::*;
     use crate::measure::{Slice, SliceTotals, limits};
 
@@ -430,6 +524,7 @@ mod tests {
             requests: 100,
             value,
             conditions: Vec::new(),
+            others: BTreeMap::new(),
         };
         let blocks = [
             block(TrialSlot::Candidate(1), Some(1.0)),

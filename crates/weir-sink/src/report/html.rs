@@ -45,7 +45,7 @@ pub fn html_with_files(report: &Report, files: Option<&FileReport>) -> String {
 }
 
 /// A page with this title and these elements.
-pub(super) fn page(title: &str, body: &str) -> String {
+pub fn page(title: &str, body: &str) -> String {
     let (title, style) = (escaped(title), include_str!("page.css"));
     format!(
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\

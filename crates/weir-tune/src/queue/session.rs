@@ -24,7 +24,7 @@ pub struct QueueSession<Q: Queue> {
 }
 
 /// What [`recover`] has done.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct QueueRecovery {
     /// The settings that were restored.
     pub restored: Vec<RestoredSetting>,
@@ -33,7 +33,7 @@ pub struct QueueRecovery {
 }
 
 /// A setting that was restored.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RestoredSetting {
     /// Its name.
     pub setting: String,
@@ -110,7 +110,10 @@ impl<Q: Queue> QueueSession<Q> {
     }
 
     /// Whether the settings are those that were read last.
-    fn check(&self) -> Result<(), QueueError> {
+    ///
+    /// # Errors
+    /// [`QueueError::Foreign`] if another program has changed any, or when they cannot be read.
+    pub fn check(&self) -> Result<(), QueueError> {
         let now = read_state(&self.queue)?;
         let foreign = foreign(&now, &self.before, &self.state, None);
         match foreign.is_empty() {
