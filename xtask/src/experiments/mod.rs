@@ -7,6 +7,8 @@
 //! A VM is a program that copies at a fixed rate on a disk of its own, so that the work is the same
 //! in every configuration, as in the thesis, and only the processor time differs. Configurations of
 //! an experiment alternate, so that interference affects all of them equally.
+//!
+//! `cargo xtask experiments schedulers` is of another paper, and has a page of its own.
 
 mod copying;
 mod distributed;
@@ -15,6 +17,7 @@ mod figures;
 mod kept;
 mod local;
 mod page;
+mod schedulers;
 mod scripts;
 
 use anyhow::{Result, bail};
@@ -68,7 +71,8 @@ pub struct Experiment {
     pub run: fn(Pace) -> Result<Findings>,
 }
 
-const USAGE: &str = "usage: cargo xtask experiments [1..6] [--runs N] [--seconds N] [--out FILE]";
+const USAGE: &str = "usage: cargo xtask experiments [1..6] [--runs N] [--seconds N] [--out FILE]\n\
+                     or: cargo xtask experiments schedulers [--runs N] [--out FILE]";
 
 /// Every experiment, in the thesis's order.
 static EXPERIMENTS: &[&Experiment] = &[
@@ -82,6 +86,11 @@ static EXPERIMENTS: &[&Experiment] = &[
 
 /// Runs the experiments.
 pub fn run(args: &[String]) -> Result<()> {
+    if let Some((first, rest)) = args.split_first()
+        && first == "schedulers"
+    {
+        return schedulers::run(rest);
+    }
     let mut pace = Pace {
         runs: 4,
         seconds: 4,
