@@ -8,14 +8,20 @@
 //! program (30 to 50 ns of each run are its own measurement); figures are the least of the rounds,
 //! in ns per request of the device, since other work delays some runs. `--programs` prints each
 //! program.
+//!
+//! `--beside` prints the requests per second of fio in each mode instead, without the statistics,
+//! and those below strace and beside ext4slower of bcc, which reports slow requests of files: the
+//! medians of the rounds, in alternation.
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::process::Command;
+use std::process::{Child, Command, Stdio};
+use std::thread;
 use std::time::Duration;
 
 use libbpf_rs::query::ProgInfoIter;
 use weir_model::{Demand, Predicate};
+use weir_tap::Tap;
 use weir_tap::ebpf::cost::Statistics;
 use weir_tap::ebpf::{DeviceChoice, LiveOptions};
 use weir_tap::live::LiveTap;
@@ -90,6 +96,9 @@ fn main() {
     fio(&format!(
         "{file} --name=layout --rw=write --bs=1m --direct=1"
     ));
+    if args.iter().any(|arg| arg == "--beside") {
+        return print_rates(&disk, &file, rounds);
+    }
     let _statistics = Statistics::enable().expect("the kernel counts run times; needs root");
     let mut least: BTreeMap<(usize, usize), Programs> = BTreeMap::new();
     for _ in 0..rounds {
@@ -142,8 +151,115 @@ fn print_programs(least: &BTreeMap<(usize, usize), Programs>) {
     }
 }
 
-/// The programs' time for each request of a load.
-fn measure((_, stream, columns): &Mode, disk: &LoopDisk, load: &str) -> Programs {
+/// What observes a load in [`print_rates`].
+enum Observer {
+    Nothing,
+    Weir(&'static Mode),
+    /// fio runs below it.
+    Strace,
+    /// A program that runs meanwhile, by its names in distributions.
+    Ext4Slower,
+}
+
+const EXT4_SLOWER: [&str; 2] = ["ext4slower", "ext4slower-bpfcc"];
+
+/// How long another program may take until it observes.
+const START: Duration = Duration::from_secs(3);
+
+/// Prints fio's requests per second below each observer, and relative to none.
+fn print_rates(disk: &LoopDisk, file: &str, rounds: usize) {
+    let weir = MODES.iter().map(|mode| (mode.0, Observer::Weir(mode)));
+    let mut observers = vec![("nothing", Observer::Nothing)];
+    observers.extend(weir);
+    observers.push(("strace", Observer::Strace));
+    observers.push(("ext4slower", Observer::Ext4Slower));
+    let mut rates = vec![vec![Vec::new(); LOADS.len()]; observers.len()];
+    for _ in 0..rounds {
+        for (at, (name, observer)) in observers.iter().enumerate() {
+            for (load, (_, options)) in LOADS.iter().enumerate() {
+                let load_options = format!("{file} --name=load {options}");
+                match rate(observer, disk, &load_options) {
+                    Ok(rate) => rates[at][load].push(rate),
+                    Err(why) => eprintln!("{name}: {why}"),
+                }
+            }
+        }
+    }
+    println!("requests per second of fio; in brackets relative to those with nothing attached");
+    print!("{:<22}", "");
+    LOADS.iter().for_each(|(load, _)| print!("{load:>18}"));
+    println!();
+    let median = |rates: &[f64]| -> Option<f64> {
+        let mut sorted = rates.to_vec();
+        sorted.sort_by(f64::total_cmp);
+        sorted.get(sorted.len() / 2).copied()
+    };
+    for ((name, _), own) in observers.iter().zip(&rates) {
+        print!("{name:<22}");
+        for (own, nothing) in own.iter().zip(&rates[0]) {
+            let text = match (median(own), median(nothing)) {
+                (Some(own), Some(nothing)) => format!("{own:.0} ({:.2})", own / nothing),
+                _ => "-".to_owned(),
+            };
+            print!("{text:>18}");
+        }
+        println!();
+    }
+}
+
+/// The requests per second of a load.
+fn rate(observer: &Observer, disk: &LoopDisk, load: &str) -> Result<f64, String> {
+    let args = format!("{load} --output-format=json");
+    let report = match observer {
+        Observer::Nothing => fio(&args),
+        Observer::Weir(mode) => {
+            let mut tap = open(mode, disk);
+            let report = fio(&args);
+            tap.next(Duration::ZERO).expect("a live tap goes on");
+            report
+        }
+        Observer::Strace => output(
+            Command::new("strace")
+                .args(["-f", "-qq", "-o", "/dev/null", "fio"])
+                .args(args.split_whitespace()),
+        ),
+        Observer::Ext4Slower => {
+            let mut other = start(&EXT4_SLOWER)?;
+            let report = fio(&args);
+            let _ = other.kill();
+            let _ = other.wait();
+            report
+        }
+    };
+    let report: serde_json::Value = serde_json::from_str(&report).map_err(|e| e.to_string())?;
+    let write = &report["jobs"][0]["write"]["iops"];
+    write
+        .as_f64()
+        .ok_or_else(|| format!("fio reports no rate: {report}"))
+}
+
+/// Starts a program, by the first of its names that exists, and waits until it observes.
+fn start(names: &[&str]) -> Result<Child, String> {
+    let mut command = names.iter().filter_map(|name| {
+        let mut command = Command::new(name);
+        let quiet = command.stdin(Stdio::null()).stdout(Stdio::null());
+        quiet.stderr(Stdio::piped()).spawn().ok()
+    });
+    let mut child = command.next().ok_or("it is not installed")?;
+    thread::sleep(START);
+    match child.try_wait().map_err(|e| e.to_string())? {
+        None => Ok(child),
+        Some(_) => {
+            let output = child.wait_with_output().map_err(|e| e.to_string())?;
+            let message = String::from_utf8_lossy(&output.stderr);
+            let last = message.lines().last().unwrap_or("without a message");
+            Err(format!("it ended: {last}"))
+        }
+    }
+}
+
+/// The tap of a mode on a device.
+fn open((_, stream, columns): &Mode, disk: &LoopDisk) -> Box<dyn Tap> {
     let tap = LiveTap::of(stream).expect("a tap has the stream");
     let capabilities = (tap.capabilities)();
     let mut streams = capabilities.streams.iter();
@@ -162,7 +278,12 @@ fn measure((_, stream, columns): &Mode, disk: &LoopDisk, load: &str) -> Programs
         devices: DeviceChoice::Named(vec![disk.path().into()]),
         ..LiveOptions::default()
     };
-    let mut tap = (tap.open)(&[demand], &options).unwrap_or_else(|e| panic!("{e}"));
+    (tap.open)(&[demand], &options).unwrap_or_else(|e| panic!("{e}"))
+}
+
+/// The programs' time for each request of a load.
+fn measure(mode: &Mode, disk: &LoopDisk, load: &str) -> Programs {
+    let mut tap = open(mode, disk);
     let (requests, before) = (requests(disk), own_programs());
     fio(load);
     let after = own_programs();
@@ -211,11 +332,13 @@ fn own_programs() -> Programs {
     programs
 }
 
-fn fio(options: &str) {
-    let output = Command::new("fio")
-        .args(options.split_whitespace())
-        .output()
-        .expect("fio is installed");
+fn fio(options: &str) -> String {
+    output(Command::new("fio").args(options.split_whitespace()))
+}
+
+fn output(command: &mut Command) -> String {
+    let output = command.output().expect("fio and strace are installed");
     let problem = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "fio {options}: {problem}");
+    assert!(output.status.success(), "{command:?}: {problem}");
+    String::from_utf8_lossy(&output.stdout).into_owned()
 }

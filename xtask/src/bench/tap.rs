@@ -228,7 +228,13 @@ pub fn run(pace: &Pace, with_peers: bool) -> Result<()> {
     println!("\nthe file of each request, and the levels above it:\n");
     let levels = "run --release --locked --quiet --package weir-tap --example levels_cost --";
     let rounds = pace.rounds.to_string();
-    execute(cargo().args(levels.split(' ')).args(["--rounds", &rounds]))
+    execute(cargo().args(levels.split(' ')).args(["--rounds", &rounds]))?;
+    println!("\nfio beside them, beside strace and beside ext4slower:\n");
+    execute(
+        cargo()
+            .args(levels.split(' '))
+            .args(["--rounds", &rounds, "--beside"]),
+    )
 }
 
 fn tap_cost(options: &[&str]) -> Result<()> {

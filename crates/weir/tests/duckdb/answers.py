@@ -21,10 +21,15 @@ def value(x):
     raise TypeError(f"a value of type {type(x)} has to be cast")
 
 
-def connect(path):
+def connect():
     connection = duckdb.connect()
     for option in ("error_on_division_by_zero = false", "order_by_non_integer_literal = true", "threads = 1"):
         connection.execute(f"SET {option}")
+    return connection
+
+
+def opened(path):
+    connection = connect()
     connection.execute(f"""
         CREATE TABLE recording AS SELECT
             file_row_number AS number, epoch_ns(ts) AS ns, make_timestamp_ns(epoch_ns(ts))::timestamp AS ts,
@@ -37,12 +42,12 @@ def connect(path):
 
 
 def main():
-    connection = None
+    connection = connect()
     for line in sys.stdin:
         text = json.loads(line)
         try:
             if text.startswith("open "):
-                connection = connect(text.removeprefix("open "))
+                connection = opened(text.removeprefix("open "))
                 answer = {"rows": []}
             else:
                 rows = connection.execute(text).fetchall()

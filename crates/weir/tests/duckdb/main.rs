@@ -11,6 +11,7 @@ mod compare;
 mod data;
 mod dialect;
 mod grammar;
+mod levels;
 mod oracle;
 mod text;
 mod window;
