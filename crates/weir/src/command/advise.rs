@@ -37,7 +37,8 @@ pub struct AdviseArgs {
     #[arg(long, value_name = "COUNT", default_value = "3", value_parser = clap::value_parser!(u8).range(1..=16))]
     changes: u8,
     /// Measure a device, such as /dev/sdc or host2:/dev/sdc, by this recording of it; may be
-    /// repeated. A device without disks becomes a possible target
+    /// repeated. A device without disks becomes a possible target [default: each device by the
+    /// requests that it served]
     #[arg(long, value_name = "DEVICE=FILE", value_parser = calibration)]
     calibration: Vec<CalibrationFile>,
     /// Shift the recordings of several hosts so that all begin at the same time
