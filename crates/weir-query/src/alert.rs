@@ -9,6 +9,7 @@ use std::sync::Arc;
 use weir_model::{Catalog, Field};
 
 use crate::check::alert::CheckedAlert;
+pub use crate::check::alert::{ACTIONS, AlertAct};
 use crate::check::{CheckOptions, Checker, merged, sorted_diagnostics};
 use crate::diagnostic::{Diagnostic, Span, codes};
 use crate::optimize::optimize;
@@ -44,6 +45,8 @@ pub struct AlertRule {
     pub hold_ns: i64,
     /// How long the condition to clear must hold.
     pub hold_clear_ns: i64,
+    /// What is done while an instance fires.
+    pub act: Option<AlertAct>,
     /// The definition.
     pub text: String,
 }
@@ -272,6 +275,7 @@ fn rule(alert: &AlertDefinition, checked: CheckedAlert) -> AlertRule {
         until: checked.until,
         hold_ns: checked.hold,
         hold_clear_ns: checked.hold_clear,
+        act: checked.act,
         text: alert.to_string(),
     }
 }

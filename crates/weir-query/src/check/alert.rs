@@ -1,4 +1,5 @@
-//! CREATE ALERT → a plan: the columns of its query, then labels, annotations and conditions.
+//! CREATE ALERT → a plan: the columns of its query, then labels, annotations, conditions, and what
+//! its action needs.
 
 use std::sync::Arc;
 
@@ -9,8 +10,8 @@ use crate::diagnostic::{Span, codes};
 use crate::expr::Expr;
 use crate::plan::{JoinKind, Node, Plan};
 use crate::syntax::ast::{
-    self, AlertDefinition, BodyKind, ExprKind, FromItem, Grouping, Ident, Item, Named, Query,
-    SelectBlock, Spanned, SpannedExpr, TableRef, TableSource, ViewDefinition,
+    self, ActClause, AlertDefinition, BodyKind, ExprKind, FromItem, Grouping, Ident, Item, Named,
+    Query, SelectBlock, Spanned, SpannedExpr, TableRef, TableSource, ViewDefinition,
 };
 
 /// A checked alert. Columns are positions in the plan's schema.
@@ -32,7 +33,33 @@ pub struct CheckedAlert {
     pub hold: i64,
     /// How long the condition to clear must hold, in instants.
     pub hold_clear: i64,
+    /// What is done while an instance fires.
+    pub act: Option<AlertAct>,
 }
+
+/// An action of an alert. Columns are positions in the plan's schema.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AlertAct {
+    /// A name of [`ACTIONS`].
+    pub verb: &'static str,
+    /// The target and the setting: names of the action's parameters, and their columns.
+    pub items: Vec<(String, usize)>,
+    /// How long it lasts at most.
+    pub hold_ns: i64,
+    /// How long after its end it is not repeated for the same instance.
+    pub cooldown_ns: i64,
+    /// The column of a condition, and the time within which it must hold.
+    pub witness: Option<(usize, i64)>,
+}
+
+/// The actions of ACT, and the names of their settings beside `vm` and `disk`.
+pub const ACTIONS: [(&str, &[&str]); 2] = [
+    ("limit", &["iops", "bytes_per_second"]),
+    ("weight", &["weight"]),
+];
+
+/// The longest action.
+const HOLD_NS_MAX: i64 = 24 * 3_600 * NANOS_PER_SECOND;
 
 /// The output columns that are the keys of an aggregation.
 enum Keys {
@@ -56,6 +83,7 @@ impl Checker<'_> {
         let hold = self.held(alert.hold.as_ref());
         let until = alert.until.as_ref();
         let hold_clear = self.held(until.and_then(|until| until.hold.as_ref()));
+        let act = alert.act.as_ref().map(|act| self.act(act));
         let own = own?;
         let columns = own.schema.len();
         let plan = self.with_conditions(alert, own.clone())?;
@@ -83,6 +111,12 @@ impl Checker<'_> {
         if alert.labels.is_empty() {
             labels = self.default_labels(alert, &own)?;
         }
+        let act = match (act, &alert.act) {
+            (Some(checked), Some(clause)) => {
+                Some(self.act_columns(checked?, clause, &plan, &mut next)?)
+            }
+            _ => None,
+        };
         let names: Vec<&String> = labels.iter().map(|(name, _)| name).collect();
         if let Some(twice) = (1..names.len()).find(|i| names[..*i].contains(&names[*i])) {
             let message = format!("the label `{}` is stated twice", names[twice]);
@@ -102,7 +136,104 @@ impl Checker<'_> {
             until: until.map(|(column, _)| column),
             hold: hold?,
             hold_clear: hold_clear?,
+            act,
         })
+    }
+
+    /// The names and durations of ACT; the columns follow.
+    fn act(&mut self, act: &ActClause) -> Option<AlertAct> {
+        let names: Vec<Option<String>> = act.items.iter().map(|i| self.field_name(i)).collect();
+        let known = |(verb, _): &&(&str, &[&str])| verb.eq_ignore_ascii_case(&act.verb.value);
+        let Some((verb, settings)) = ACTIONS.iter().find(known) else {
+            let message = format!("unknown action `{}`", act.verb.value);
+            let found = codes::ALERT_ACT.at(act.verb.span, message);
+            self.diagnostics
+                .push(found.help("actions are LIMIT and WEIGHT"));
+            return None;
+        };
+        let parameters: Vec<&str> = ["vm", "disk"].iter().chain(*settings).copied().collect();
+        let mut items: Vec<(String, usize)> = Vec::new();
+        for (name, item) in names.into_iter().zip(&act.items) {
+            let name = name?.to_lowercase();
+            let problem = match parameters.contains(&name.as_str()) {
+                false => Some(format!("{verb} has no parameter `{name}`")),
+                true => items
+                    .iter()
+                    .any(|(other, _)| *other == name)
+                    .then(|| format!("the parameter `{name}` is stated twice")),
+            };
+            if let Some(message) = problem {
+                let found = codes::ALERT_ACT.at(item.span, message);
+                let help = format!("its parameters are {}", parameters.join(", "));
+                self.diagnostics.push(found.help(help));
+                return None;
+            }
+            items.push((name, 0));
+        }
+        let has = |name: &&str| items.iter().any(|(item, _)| item == name);
+        if !has(&"vm") || !settings.iter().any(|setting| has(&setting)) {
+            let message = format!("{verb} needs `vm` and {}", settings.join(" or "));
+            let found = codes::ALERT_ACT.at(act.verb.span, message);
+            let help = format!(
+                "write, for example, ACT {verb} vm, 500 AS {} FOR 10 m",
+                settings[0]
+            );
+            self.diagnostics.push(found.help(help));
+            return None;
+        }
+        let hold_ns = self.held(Some(&act.hold))?;
+        let cooldown_ns = self.held(act.cooldown.as_ref())?;
+        if hold_ns > HOLD_NS_MAX {
+            let found = codes::ALERT_ACT.at(act.hold.span, "an action lasts at most 24 hours");
+            self.diagnostics.push(found);
+            return None;
+        }
+        let within = act
+            .witness
+            .as_ref()
+            .map(|(_, within)| self.held(Some(within)));
+        Some(AlertAct {
+            verb,
+            items,
+            hold_ns,
+            cooldown_ns,
+            witness: match within {
+                Some(within) => Some((0, within?)),
+                None => None,
+            },
+        })
+    }
+
+    /// Sets the columns of ACT, and checks their types.
+    fn act_columns(
+        &mut self,
+        mut act: AlertAct,
+        clause: &ActClause,
+        plan: &Plan,
+        next: &mut impl FnMut() -> usize,
+    ) -> Option<AlertAct> {
+        for ((name, column), item) in act.items.iter_mut().zip(&clause.items) {
+            *column = next();
+            let field = &plan.schema.fields[*column];
+            let (fits, expected) = match name.as_str() {
+                "vm" | "disk" => (field.ty == Type::Text, "a text"),
+                _ => (matches!(field.ty, Type::Int | Type::Float), "a number"),
+            };
+            if !fits {
+                let given = describe_type(field.ty, field.unit);
+                let message = format!("`{name}` is {given}, not {expected}");
+                self.diagnostics
+                    .push(codes::ALERT_ACT.at(item.span, message));
+                return None;
+            }
+        }
+        if let (Some((column, _)), Some((condition, _))) = (&mut act.witness, &clause.witness) {
+            *column = next();
+            if !self.must_be_boolean(plan, *column, condition.span) {
+                return None;
+            }
+        }
+        Some(act)
     }
 
     /// The plan of the alert's own query: a relation.
@@ -134,13 +265,19 @@ impl Checker<'_> {
 
     /// `SELECT *, labels, annotations, when, until FROM the query`.
     fn with_conditions(&mut self, alert: &AlertDefinition, own: Arc<Plan>) -> Option<Arc<Plan>> {
+        fn exprs(items: &[Spanned<Item>]) -> impl Iterator<Item = &SpannedExpr> {
+            items.iter().filter_map(|item| match &item.value {
+                Item::Expr { expr, .. } => Some(expr),
+                _ => None,
+            })
+        }
         let until = alert.until.as_ref().and_then(|u| u.condition.as_ref());
-        let fields = alert.labels.iter().chain(&alert.annotations);
-        let fields = fields.filter_map(|item| match &item.value {
-            Item::Expr { expr, .. } => Some(expr),
-            _ => None,
+        let fields = exprs(&alert.labels).chain(exprs(&alert.annotations));
+        let act = alert.act.iter().flat_map(|act| {
+            let witness = act.witness.iter().map(|(condition, _)| condition);
+            exprs(&act.items).chain(witness)
         });
-        let added = fields.chain(&alert.when).chain(until);
+        let added = fields.chain(&alert.when).chain(until).chain(act);
         let named = |(i, expr): (usize, &SpannedExpr)| {
             let alias = Some(Ident::new(format!("({i})"), expr.span));
             let expr = expr.clone();

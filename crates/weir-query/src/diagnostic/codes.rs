@@ -170,6 +170,8 @@ ALERT_NEVER_CLEARS = Warning "W0704" "alert that never clears":
     "No row ever leaves the relation of the alert, so an instance that fires remains. Give the stream a window with an end, such as `[range 10 s]`, or state UNTIL.";
 NO_ALERT = Error "W0705" "no alert":
     "A file of rules has at least one CREATE ALERT, beside CREATE VIEW, CREATE STREAM and EXPECT statements, and no query.";
+ALERT_ACT = Error "W0706" "invalid action of an alert":
+    "ACT states the action LIMIT or WEIGHT, its parameters as columns or expressions with a name after AS (`vm` and a setting are required), and after FOR how long it lasts at most: `ACT LIMIT vm, 500 AS iops FOR 10 m`.";
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use super::ast::{Duration, Ident, Item, Query, Spanned, SpannedExpr};
 use super::print::Commas;
 
 /// `CREATE ALERT name AS query [WHEN condition] [FOR d] [UNTIL [condition] [FOR d]] [LABELS ..]
-/// [ANNOTATIONS ..]`
+/// [ANNOTATIONS ..] [ACT ..]`
 #[derive(Clone, Debug, PartialEq)]
 pub struct AlertDefinition {
     /// The name.
@@ -23,6 +23,23 @@ pub struct AlertDefinition {
     pub labels: Vec<Spanned<Item>>,
     /// What is reported beside them.
     pub annotations: Vec<Spanned<Item>>,
+    /// What is done while an instance fires.
+    pub act: Option<ActClause>,
+}
+
+/// `ACT LIMIT vm, 500 AS iops FOR 10 m [COOLDOWN 5 m] [WITNESS condition WITHIN 30 s]`
+#[derive(Clone, Debug, PartialEq)]
+pub struct ActClause {
+    /// `limit` or `weight`.
+    pub verb: Ident,
+    /// The target and the setting.
+    pub items: Vec<Spanned<Item>>,
+    /// How long it lasts at most.
+    pub hold: Spanned<Duration>,
+    /// How long after its end it is not repeated for the same instance.
+    pub cooldown: Option<Spanned<Duration>>,
+    /// A condition that must hold within a time, or the action is undone.
+    pub witness: Option<(SpannedExpr, Spanned<Duration>)>,
 }
 
 /// `UNTIL [condition] [FOR d]`
@@ -68,6 +85,24 @@ impl Display for AlertDefinition {
         }
         if !self.annotations.is_empty() {
             write!(f, " ANNOTATIONS {}", Commas(&self.annotations))?;
+        }
+        match &self.act {
+            Some(act) => write!(f, " {act}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Display for ActClause {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let verb = self.verb.value.to_uppercase();
+        write!(f, "ACT {verb} {}", Commas(&self.items))?;
+        held(f, Some(&self.hold))?;
+        if let Some(cooldown) = &self.cooldown {
+            write!(f, " COOLDOWN {}", cooldown.value)?;
+        }
+        if let Some((condition, within)) = &self.witness {
+            write!(f, " WITNESS {condition} WITHIN {}", within.value)?;
         }
         Ok(())
     }

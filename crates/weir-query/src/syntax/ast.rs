@@ -4,7 +4,7 @@
 
 use weir_model::{ProbeDefinition, ProbeEnd, ProbeField, ProbeScope, Shape, Type, probe};
 
-pub use super::alert::{AlertDefinition, Expectation, UntilClause};
+pub use super::alert::{ActClause, AlertDefinition, Expectation, UntilClause};
 pub use super::grouping::{Grouping, SETS_MAX};
 pub use super::library::{CatalogList, CatalogQuery, DropView};
 use super::measure::UnitName;

@@ -24,6 +24,27 @@ pub fn alert() -> impl Strategy<Value = Statement> {
         let item = (expr(), alias).prop_map(|(expr, alias)| at(Item::Expr { expr, alias }));
         prop::collection::vec(item, 0..3)
     };
+    let named = (expr(), ident()).prop_map(|(expr, alias)| {
+        at(Item::Expr {
+            expr,
+            alias: Some(alias),
+        })
+    });
+    let verb = prop::sample::select(vec!["limit", "weight", "select"]);
+    let act = (
+        verb.prop_map(|verb| Ident::new(verb.to_owned(), Span::default())),
+        prop::collection::vec(named, 1..3),
+        hold(),
+        prop::option::of(hold()),
+        prop::option::of((expr(), hold())),
+    );
+    let act = act.prop_map(|(verb, items, hold, cooldown, witness)| ActClause {
+        verb,
+        items,
+        hold,
+        cooldown,
+        witness,
+    });
     let hold = prop::option::of(hold());
     let parts = (
         ident(),
@@ -33,18 +54,22 @@ pub fn alert() -> impl Strategy<Value = Statement> {
         prop::option::of(until),
         item(),
         item(),
+        prop::option::of(act),
     );
-    parts.prop_map(|(name, query, when, hold, until, labels, annotations)| {
-        Statement::Alert(Box::new(AlertDefinition {
-            name,
-            query,
-            when,
-            hold,
-            until,
-            labels,
-            annotations,
-        }))
-    })
+    parts.prop_map(
+        |(name, query, when, hold, until, labels, annotations, act)| {
+            Statement::Alert(Box::new(AlertDefinition {
+                name,
+                query,
+                when,
+                hold,
+                until,
+                labels,
+                annotations,
+                act,
+            }))
+        },
+    )
 }
 
 /// `EXPECT ..`

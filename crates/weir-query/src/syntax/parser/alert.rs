@@ -3,7 +3,16 @@
 use super::*;
 
 /// Words that begin a clause of CREATE ALERT, beside WHEN. They are not reserved elsewhere.
-const ALERT_CLAUSES: &[&str] = &["for", "until", "labels", "annotations"];
+const ALERT_CLAUSES: &[&str] = &[
+    "for",
+    "until",
+    "labels",
+    "annotations",
+    "act",
+    "cooldown",
+    "witness",
+    "within",
+];
 
 impl Parser<'_> {
     /// Whether a clause of CREATE ALERT begins here, so that its word is not an alias or a unit.
@@ -34,9 +43,13 @@ impl Parser<'_> {
         };
         let labels = self.alert_items("labels")?;
         let annotations = self.alert_items("annotations")?;
+        let act = match self.eat_word("act") {
+            true => Some(self.act_clause()?),
+            false => None,
+        };
         if !self.is(Token::Semicolon) && !self.is(Token::End) {
             return Err(
-                self.unexpected("WHEN, FOR, UNTIL, LABELS, ANNOTATIONS or `;`, in this order")
+                self.unexpected("WHEN, FOR, UNTIL, LABELS, ANNOTATIONS, ACT or `;`, in this order")
             );
         }
         Ok(AlertDefinition {
@@ -47,6 +60,40 @@ impl Parser<'_> {
             until,
             labels,
             annotations,
+            act,
+        })
+    }
+
+    /// What follows `ACT`.
+    fn act_clause(&mut self) -> Result<ActClause> {
+        // LIMIT is reserved, so that it is no name elsewhere.
+        if !self.is(Token::Word) {
+            return Err(self.unexpected("an action: LIMIT or WEIGHT"));
+        }
+        let span = self.span();
+        let verb = Ident::new(self.text_of(span).to_lowercase(), span);
+        self.at += 1;
+        let items = self.item_list()?;
+        self.expect_word("for")?;
+        let hold = self.duration()?;
+        let cooldown = match self.eat_word("cooldown") {
+            true => Some(self.duration()?),
+            false => None,
+        };
+        let witness = match self.eat_word("witness") {
+            true => {
+                let condition = self.expr()?;
+                self.expect_word("within")?;
+                Some((condition, self.duration()?))
+            }
+            false => None,
+        };
+        Ok(ActClause {
+            verb,
+            items,
+            hold,
+            cooldown,
+            witness,
         })
     }
 
@@ -73,10 +120,15 @@ impl Parser<'_> {
 
     /// `LABELS vm, 'page' AS severity`, or nothing.
     fn alert_items(&mut self, clause: &str) -> Result<Vec<Spanned<Item>>> {
-        let mut items = Vec::new();
-        if !self.eat_word(clause) {
-            return Ok(items);
+        match self.eat_word(clause) {
+            true => self.item_list(),
+            false => Ok(Vec::new()),
         }
+    }
+
+    /// Columns, or expressions with AS and a name.
+    fn item_list(&mut self) -> Result<Vec<Spanned<Item>>> {
+        let mut items = Vec::new();
         loop {
             let start = self.span();
             let item = self.item()?;

@@ -4,6 +4,7 @@ use super::RESERVED;
 
 /// Keywords that are also names where no keyword can be.
 const OTHERS: &[&str] = &[
+    "act",
     "after",
     "alert",
     "annotations",
@@ -13,6 +14,7 @@ const OTHERS: &[&str] = &[
     "cgroup",
     "changes",
     "close",
+    "cooldown",
     "cpu",
     "cube",
     "current",
@@ -49,8 +51,8 @@ const OTHERS: &[&str] = &[
     "partition",
     "past",
     "pattern",
-    "pid",
     "permute",
+    "pid",
     "preceding",
     "probe",
     "queries",
@@ -80,6 +82,7 @@ const OTHERS: &[&str] = &[
     "views",
     "window",
     "within",
+    "witness",
 ];
 
 /// The keywords, lower case: the reserved ones first.
