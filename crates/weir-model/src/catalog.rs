@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::alert::{ActionStep, AlertChange, AlertInstance, LeaseRow};
 use crate::event::{io_schema, iostream_schema};
 use crate::host::Host;
 use crate::inventory::{BlockDevice, Disk, Row, Vm};
@@ -101,7 +102,12 @@ pub const THESIS_COLUMNS: [&str; 10] = [
 ];
 
 /// The sources of the monitor itself, not of its agents.
-pub const MONITOR_SOURCES: [&str; 2] = [Host::RELATION, "weir"];
+pub const MONITOR_SOURCES: [&str; 4] = [
+    Host::RELATION,
+    "weir",
+    AlertChange::RELATION,
+    AlertInstance::RELATION,
+];
 
 impl Catalog {
     /// The built-in sources.
@@ -161,6 +167,27 @@ impl Catalog {
                     Host::schema(),
                     "the hosts of a fleet: their agents, watermarks, clock offsets and losses; \
                      empty without a fleet",
+                ),
+                stream(
+                    AlertChange::RELATION,
+                    AlertChange::schema(),
+                    "the changes of the states of alerts, as `weir alert watch --state` and the \
+                     monitor report them",
+                ),
+                relation(
+                    AlertInstance::RELATION,
+                    AlertInstance::schema(),
+                    "the instances of alerts that are not clear",
+                ),
+                stream(
+                    ActionStep::RELATION,
+                    ActionStep::schema(),
+                    "the steps of actions on disks: what was proposed, applied and undone",
+                ),
+                relation(
+                    LeaseRow::RELATION,
+                    LeaseRow::schema(),
+                    "the leases of actions that have not ended",
                 ),
             ],
             ..Catalog::default()

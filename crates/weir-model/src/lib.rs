@@ -3,6 +3,7 @@
 //! All crates use these types: a tap builds [`Batch`]es of events, the engine converts batches to
 //! batches of deltas, a sink prints them. This crate does no I/O.
 
+pub mod alert;
 pub mod arrow;
 pub mod batch;
 pub mod capabilities;

@@ -16,6 +16,7 @@ pub mod format;
 pub mod inspection;
 pub mod inventory;
 mod io_columns;
+pub mod journal;
 mod landlock;
 pub mod live;
 pub mod probe;

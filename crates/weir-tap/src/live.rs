@@ -6,7 +6,7 @@ use weir_model::{Capabilities, Demand};
 
 use crate::ebpf::{self, LiveOptions};
 use crate::inventory::{InventoryWatch, WatchOptions};
-use crate::{Tap, TapError, inventory, qmp};
+use crate::{Tap, TapError, inventory, journal, qmp};
 
 /// A tap of this host and its capabilities.
 #[derive(Debug)]
@@ -34,6 +34,7 @@ pub static TAPS: &[&LiveTap] = &[
     &ebpf::streams::pagecache::TAP,
     &inventory::tap::TAP,
     &qmp::tap::TAP,
+    &journal::TAP,
 ];
 
 impl LiveTap {

@@ -193,8 +193,8 @@ impl From<OutputLine> for OutputOptions {
 }
 
 /// The short help of `--from`.
-const SOURCES: &str = "Source of the events: live (this host), a file, - (standard input), qemu:VM \
-    or tapdisk:PATH; may be repeated";
+const SOURCES: &str = "Source of the events: live (this host), a file, - (standard input), qemu:VM, \
+    tapdisk:PATH or journal:DIR; may be repeated";
 
 /// The help of `--from`.
 fn sources() -> String {

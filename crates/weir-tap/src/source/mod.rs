@@ -6,6 +6,7 @@
 //! [`SourceKind`] and add a line to the list.
 
 pub mod file;
+mod journal;
 mod live;
 mod qemu;
 mod standard_input;
@@ -28,13 +29,14 @@ use crate::{Tap, TapError};
 use self::file::FileSource;
 
 pub use self::file::KIND as FILE;
+pub use self::journal::KIND as JOURNAL;
 pub use self::live::KIND as LIVE;
 pub use self::qemu::KIND as QEMU;
 pub use self::standard_input::KIND as STANDARD_INPUT;
 pub use self::tapdisk::KIND as TAPDISK;
 
 /// Every kind of source. A name is of the first kind that accepts it.
-pub static KINDS: &[&SourceKind] = &[&LIVE, &QEMU, &TAPDISK, &STANDARD_INPUT, &FILE];
+pub static KINDS: &[&SourceKind] = &[&LIVE, &QEMU, &TAPDISK, &JOURNAL, &STANDARD_INPUT, &FILE];
 
 /// A kind of source.
 pub struct SourceKind {
