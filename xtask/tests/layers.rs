@@ -66,7 +66,9 @@ const CRATES: &[(&str, &[&str])] = &[
     (
         "weir-alert",
         &[
+            "weir-act",
             "weir-model",
+            "weir-monitor",
             "weir-query",
             "weir-runtime",
             "weir-sink",

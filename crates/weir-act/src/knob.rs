@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use weir_tap::qmp::{Cause, QemuMonitor, QmpAddress, QmpError};
 
-use crate::{ActError, file};
+use crate::{ActError, file, libvirt, systemd, weight};
 
 /// The longest wait for QEMU.
 const QEMU_MAX: Duration = Duration::from_secs(5);
@@ -125,7 +125,39 @@ pub enum Knob {
         /// The path of the device in QEMU's object tree.
         qdev: String,
     },
+    /// The throttling of a disk by the libvirt that owns its VM.
+    Libvirt {
+        /// As `qemu:///system`.
+        uri: String,
+        /// The domain.
+        domain: String,
+        /// The disk in the VM, as libvirt names it: `vda`.
+        target: String,
+    },
+    /// The weight of a group.
+    Weight {
+        /// The file.
+        path: PathBuf,
+    },
+    /// Limits or the weight of a unit, through systemd.
+    Systemd {
+        /// The unit.
+        unit: String,
+        /// The path of the device.
+        device: String,
+        /// The knob of its group, which is read.
+        group: Box<Knob>,
+    },
 }
+
+/// The names of limits of requests and of bytes, for both directions and for each, of QEMU.
+const QEMU_TOTALS: [[&str; 3]; 2] = [["iops", "iops_rd", "iops_wr"], ["bps", "bps_rd", "bps_wr"]];
+
+/// Those of libvirt.
+const LIBVIRT_TOTALS: [[&str; 3]; 2] = [
+    ["total_iops_sec", "read_iops_sec", "write_iops_sec"],
+    ["total_bytes_sec", "read_bytes_sec", "write_bytes_sec"],
+];
 
 impl fmt::Display for Knob {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -137,6 +169,13 @@ impl fmt::Display for Knob {
                 write!(f, "{}/{V2_FILE} of {device}", group.display())
             }
             Knob::Qemu { address, qdev } => write!(f, "block_set_io_throttle {qdev} at {address}"),
+            Knob::Libvirt {
+                uri,
+                domain,
+                target,
+            } => write!(f, "blkdeviotune {domain} {target} at {uri}"),
+            Knob::Weight { path } => write!(f, "{}", path.display()),
+            Knob::Systemd { unit, group, .. } => write!(f, "{group} through systemd ({unit})"),
         }
     }
 }
@@ -162,9 +201,38 @@ impl Knob {
         )))
     }
 
-    /// Whether its limits are for reads and writes each, and not for both together.
-    pub fn is_by_direction(&self) -> bool {
-        !matches!(self, Knob::Qemu { .. })
+    /// The weight of the group at `group`.
+    ///
+    /// # Errors
+    /// When the group has none.
+    pub fn weight_of_group(group: &Path) -> Result<Knob, ActError> {
+        match weight::file_of(group) {
+            Some(path) => Ok(Knob::Weight { path }),
+            None => Err(ActError::Refused(format!(
+                "{}: no group with a weight; it needs the scheduler bfq or, in cgroup v2, the io \
+                 controller",
+                group.display()
+            ))),
+        }
+    }
+
+    /// The names of its limits of requests and of bytes for both directions together, and for each;
+    /// `None` if its limits are for reads and writes each.
+    pub fn totals(&self) -> Option<[[&'static str; 3]; 2]> {
+        match self {
+            Knob::Qemu { .. } => Some(QEMU_TOTALS),
+            Knob::Libvirt { .. } => Some(LIBVIRT_TOTALS),
+            _ => None,
+        }
+    }
+
+    /// Whether it is a weight, and not a limit; its greatest value.
+    pub fn weight_max(&self) -> Option<u64> {
+        match self {
+            Knob::Weight { path } => Some(weight::greatest(path)),
+            Knob::Systemd { group, .. } => group.weight_max(),
+            _ => None,
+        }
     }
 
     /// The present limits.
@@ -198,6 +266,13 @@ impl Knob {
             Knob::Qemu { address, qdev } => {
                 Ok(address.visit(QEMU_MAX, |qemu| read_qemu(qemu, qdev))?)
             }
+            Knob::Libvirt {
+                uri,
+                domain,
+                target,
+            } => libvirt::read(uri, domain, target),
+            Knob::Weight { path } => weight::read(path),
+            Knob::Systemd { group, .. } => group.read(),
         }
     }
 
@@ -227,6 +302,13 @@ impl Knob {
             Knob::Qemu { address, qdev } => {
                 Ok(address.visit(QEMU_MAX, |qemu| write_qemu(qemu, qdev, setting))?)
             }
+            Knob::Libvirt {
+                uri,
+                domain,
+                target,
+            } => libvirt::write(uri, domain, target, setting),
+            Knob::Weight { path } => weight::write(path, setting),
+            Knob::Systemd { unit, device, .. } => systemd::write(unit, device, setting),
         }
     }
 
@@ -234,6 +316,7 @@ impl Knob {
     /// VM or the disk is gone.
     pub fn is_gone(&self, error: &ActError) -> bool {
         match (error, self) {
+            (error, Knob::Systemd { group, .. }) => group.is_gone(error),
             (ActError::File { error, .. }, _) => {
                 [io::ErrorKind::NotFound, io::ErrorKind::NotADirectory].contains(&error.kind())
                     || error.raw_os_error() == Some(ENODEV)
@@ -245,6 +328,16 @@ impl Knob {
                 }
                 (cause, _) => cause == Cause::Unreachable,
             },
+            // virsh of libvirt: a domain that was shut down or undefined, or has no such disk.
+            (ActError::Program { why, .. }, Knob::Libvirt { .. }) => {
+                let gone = [
+                    "failed to get domain",
+                    "not running",
+                    "no disk",
+                    "not found",
+                ];
+                gone.iter().any(|text| why.to_lowercase().contains(text))
+            }
             _ => false,
         }
     }
@@ -270,6 +363,13 @@ impl Knob {
                 let arguments = qemu_arguments(qdev, setting);
                 json!({"execute": "block_set_io_throttle", "arguments": arguments}).to_string()
             }
+            Knob::Libvirt {
+                uri,
+                domain,
+                target,
+            } => libvirt::command(uri, domain, target, setting),
+            Knob::Weight { path } => format!("echo {} > {}", weight::line(setting), path.display()),
+            Knob::Systemd { unit, device, .. } => systemd::command(unit, device, setting),
         }
     }
 }

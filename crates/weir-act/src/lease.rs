@@ -19,7 +19,9 @@ use weir_runtime::run_loop::wall_clock;
 
 use crate::ActError;
 use crate::knob::{Knob, KnobSetting};
+use crate::limit::Limit;
 use crate::store::LeaseStore;
+use crate::target::LimitTarget;
 
 /// The version of the file.
 pub const VERSION: u32 = 1;
@@ -55,6 +57,12 @@ pub struct Lease {
     pub holder: Holder,
     /// The boot of the kernel: knobs do not outlive it.
     pub boot: String,
+    /// The instance of an alert that requested it.
+    #[serde(default)]
+    pub alert: Option<String>,
+    /// What the witness of the alert showed.
+    #[serde(default)]
+    pub effect: Option<String>,
     /// How far it is.
     pub stage: LeaseStage,
 }
@@ -101,6 +109,10 @@ pub enum EndCause {
     NotApplied,
     /// Another program changed the knob.
     Overwritten,
+    /// The alert that requested it has cleared.
+    Cleared,
+    /// The witness of the alert did not show an improvement in time.
+    DidNotHelp,
 }
 
 /// What became of the knob of a lease that ended.
@@ -133,6 +145,8 @@ impl EndCause {
             EndCause::Recovered => "its process had ended",
             EndCause::NotApplied => "it could not be applied",
             EndCause::Overwritten => "another program changed the limit",
+            EndCause::Cleared => "the alert has cleared",
+            EndCause::DidNotHelp => "it did not help",
         }
     }
 }
@@ -263,6 +277,58 @@ impl Lease {
         }
     }
 
+    /// The lease of a target for `length_ns` from `now`, as it would be applied.
+    ///
+    /// # Errors
+    /// When the knob cannot be read.
+    pub fn planned(
+        target: LimitTarget,
+        limit: &Limit,
+        now: Nanos,
+        length_ns: Nanos,
+    ) -> Result<Lease, ActError> {
+        let before = target.knob.read()?;
+        let name = target.vm.as_deref().unwrap_or(&target.disk);
+        let is_plain = |c: &char| c.is_ascii_alphanumeric() || *c == '-';
+        let name: String = name.chars().filter(is_plain).take(40).collect();
+        Ok(Lease {
+            version: VERSION,
+            id: format!("{name}-{}-{}", now / 1_000_000_000, std::process::id()),
+            vm: target.vm,
+            disk: target.disk,
+            ours: limit.setting(&target.knob, &before),
+            knob: target.knob,
+            before,
+            begins: now,
+            ends: now.saturating_add(length_ns),
+            holder: this_process(),
+            boot: boot_id(),
+            alert: None,
+            effect: None,
+            stage: LeaseStage::Announced,
+        })
+    }
+
+    /// Refuses a second lease of its knob, and more than [`LEASES_MAX`]. The store is locked.
+    ///
+    /// # Errors
+    /// [`ActError::Refused`], with the other lease.
+    pub fn refuse_another(&self, store: &LeaseStore) -> Result<(), ActError> {
+        let active = store.active()?;
+        if let Some(other) = active.iter().find(|other| other.knob == self.knob) {
+            return Err(ActError::Refused(format!(
+                "{} is limited already, by {}; `weir act undo {}` ends that",
+                self.disk, other.id, other.id
+            )));
+        }
+        match active.len() < LEASES_MAX {
+            true => Ok(()),
+            false => Err(ActError::Refused(format!(
+                "there are {LEASES_MAX} leases already; `weir act status` lists them"
+            ))),
+        }
+    }
+
     /// Whether the process that keeps it still runs.
     pub fn is_held(&self) -> bool {
         self.boot == boot_id() && started(self.holder.pid) == Some(self.holder.started)
@@ -279,6 +345,8 @@ impl Lease {
             "before": self.before,
             "limit": self.ours,
             "ends": self.ends,
+            "alert": self.alert,
+            "effect": self.effect,
         });
         if let (Value::Object(event), Ok(Value::Object(stage))) =
             (&mut event, serde_json::to_value(&self.stage))

@@ -1,16 +1,25 @@
 //! Actions on disks: limits under a lease, with a journal on disk, undone at every end.
 //!
-//! A [`knob`] is a setting of the host that limits a disk: of a cgroup, or of QEMU. [`limit`]
-//! computes its value, [`target`] finds the knob of a VM's disk. A [`lease`] is the time for which
+//! A [`knob`] is a setting of the host that limits a disk: of a cgroup ([`weight`] or its limits),
+//! of [`systemd`] or [`libvirt`] where they own it, or of QEMU. [`limit`] computes its value,
+//! [`target`] finds the knob of a VM's disk. A [`policy`] states what alerts may do, and the
+//! [`service`] carries out what they request. A [`lease`] is the time for which
 //! a knob has another value; [`store`] has the leases on disk, before the knob is written, so that
 //! the next process can undo what a killed one has left. Undoing compares: a value of another
 //! program stays as it is.
 
+pub mod backtest;
+pub mod command;
 pub mod knob;
 pub mod lease;
+pub mod libvirt;
 pub mod limit;
+pub mod policy;
+pub mod service;
 pub mod store;
+pub mod systemd;
 pub mod target;
+pub mod weight;
 
 use std::path::PathBuf;
 
@@ -31,6 +40,14 @@ pub enum ActError {
     /// QEMU did not carry out a command.
     #[error("QEMU: {0}")]
     Qemu(#[from] weir_tap::qmp::QmpError),
+    /// A program that owns the limits failed.
+    #[error("{program}: {why}")]
+    Program {
+        /// The program.
+        program: String,
+        /// Why.
+        why: String,
+    },
     /// The knob has another value than was written.
     #[error("{knob}: {found} was read back instead of {expected}")]
     NotApplied {

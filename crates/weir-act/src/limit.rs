@@ -1,7 +1,11 @@
 //! [`Limit`]: requests and bytes per second, and the setting of a knob that has them.
 
-use crate::ActError;
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
 use crate::knob::{Knob, KnobSetting};
+use crate::{ActError, weight};
 
 /// The lowest limit of requests per second, unless the user states another one.
 pub const IOPS_FLOOR: u64 = 50;
@@ -9,13 +13,33 @@ pub const IOPS_FLOOR: u64 = 50;
 /// The lowest limit of bytes per second.
 pub const BYTES_FLOOR: u64 = 1 << 20;
 
+/// The greatest weight, of cgroup v2.
+pub const WEIGHT_MAX: u64 = 10_000;
+
 /// A limit of a disk.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Limit {
     /// Requests per second.
     pub iops: Option<u64>,
     /// Bytes per second.
     pub bytes: Option<u64>,
+    /// A weight, instead of limits.
+    pub weight: Option<u64>,
+}
+
+impl fmt::Display for Limit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let parts = [
+            ("iops", self.iops),
+            ("bytes_per_second", self.bytes),
+            ("weight", self.weight),
+        ];
+        let set = parts
+            .iter()
+            .filter_map(|(name, value)| Some((name, (*value)?)));
+        let set: Vec<String> = set.map(|(name, value)| format!("{name}={value}")).collect();
+        f.write_str(&set.join(" "))
+    }
 }
 
 impl Limit {
@@ -25,6 +49,15 @@ impl Limit {
     /// [`ActError::Refused`] with the floor.
     pub fn check(&self, iops_floor: u64) -> Result<(), ActError> {
         let refused = |text: String| Err(ActError::Refused(text));
+        if let Some(weight) = self.weight {
+            return match (1..=WEIGHT_MAX).contains(&weight) {
+                _ if self.iops.or(self.bytes).is_some() => {
+                    refused("a weight has no limit beside it".to_owned())
+                }
+                true => Ok(()),
+                false => refused(format!("a weight is from 1 to {WEIGHT_MAX}")),
+            };
+        }
         match (self.iops, self.bytes) {
             (None, None) => refused("no limit: give --iops or --bytes-per-second".to_owned()),
             (Some(iops), _) if iops < iops_floor => refused(format!(
@@ -41,27 +74,23 @@ impl Limit {
     /// The setting of a knob that has `before`: each limit is the lower one of both, so that a
     /// limit is never raised. A knob by direction has the limit for reads and for writes.
     pub fn setting(&self, knob: &Knob, before: &KnobSetting) -> KnobSetting {
-        let is_split = |total: &str| before.get(total) == 0 && self.splits(before, total);
-        let names: [(&[&str], Option<u64>); 2] = match knob.is_by_direction() {
-            true => [
-                (&["riops", "wiops"], self.iops),
-                (&["rbps", "wbps"], self.bytes),
-            ],
-            false => {
-                // QEMU has either a limit for both directions or one for each.
-                let iops: &[&str] = if is_split("iops") {
-                    &["iops_rd", "iops_wr"]
-                } else {
-                    &["iops"]
-                };
-                let bps: &[&str] = if is_split("bps") {
-                    &["bps_rd", "bps_wr"]
-                } else {
-                    &["bps"]
-                };
-                [(iops, self.iops), (bps, self.bytes)]
+        if let (Some(weight), Some(greatest)) = (self.weight, knob.weight_max()) {
+            let lower = before.get(weight::NAME).min(weight).min(greatest);
+            return before.clone().with(weight::NAME, lower);
+        }
+        // QEMU and libvirt have either a limit for both directions or one for each.
+        let in_use = |names: [&'static str; 3]| -> Vec<&'static str> {
+            let [total, read, write] = names;
+            match before.get(total) == 0 && before.get(read) + before.get(write) > 0 {
+                true => vec![read, write],
+                false => vec![total],
             }
         };
+        let names = match knob.totals() {
+            None => [vec!["riops", "wiops"], vec!["rbps", "wbps"]],
+            Some([iops, bytes]) => [in_use(iops), in_use(bytes)],
+        };
+        let names = names.into_iter().zip([self.iops, self.bytes]);
         let mut setting = before.clone();
         for (names, limit) in names {
             for name in names {
@@ -75,12 +104,6 @@ impl Limit {
             }
         }
         setting
-    }
-
-    fn splits(&self, before: &KnobSetting, total: &str) -> bool {
-        ["rd", "wr"]
-            .iter()
-            .any(|way| before.get(&format!("{total}_{way}")) > 0)
     }
 }
 
@@ -106,7 +129,7 @@ mod tests {
     fn a_limit_is_never_raised() {
         let limit = Limit {
             iops: Some(500),
-            bytes: None,
+            ..Limit::default()
         };
         let [group, qemu] = knobs();
         let before = KnobSetting::default().with("riops", 100).with("rbps", 7);
@@ -127,11 +150,34 @@ mod tests {
 
     #[test]
     fn limits_below_the_floor_are_refused() {
-        let of = |iops, bytes| Limit { iops, bytes }.check(IOPS_FLOOR);
+        let of = |iops, bytes| {
+            let limit = Limit {
+                iops,
+                bytes,
+                weight: None,
+            };
+            limit.check(IOPS_FLOOR)
+        };
         assert!(of(Some(50), None).is_ok() && of(None, Some(BYTES_FLOOR)).is_ok());
         assert!(
             of(Some(49), None).is_err() && of(None, Some(1)).is_err() && of(None, None).is_err()
         );
         assert!(of(Some(500), Some(1)).is_err());
+    }
+
+    #[test]
+    fn a_weight_is_lowered_only() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("blkio.bfq.weight");
+        std::fs::write(&path, "100\n").unwrap();
+        let knob = Knob::weight_of_group(folder.path()).unwrap();
+        let of = |weight| Limit {
+            weight: Some(weight),
+            ..Limit::default()
+        };
+        let before = knob.read().unwrap();
+        assert_eq!(of(20).setting(&knob, &before).get("weight"), 20);
+        assert_eq!(of(500).setting(&knob, &before).get("weight"), 100);
+        assert!(of(0).check(IOPS_FLOOR).is_err() && of(10_001).check(IOPS_FLOOR).is_err());
     }
 }

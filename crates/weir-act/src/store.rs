@@ -9,15 +9,16 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use weir_runtime::lock::Lock;
 use weir_runtime::private;
+use weir_tap::journal;
 
 use crate::lease::{Lease, LeaseStage};
 use crate::{ActError, file};
 
-/// The file of the log, and the one before.
-const LOG: &str = "log.jsonl";
+/// The file of the log, which sources of CQL read as it grows, and a copy of the one before.
+const LOG: &str = journal::ACTIONS_FILE;
 const LOG_BEFORE: &str = "log.1.jsonl";
 
 /// The size at which the log is replaced.
@@ -129,7 +130,7 @@ impl LeaseStore {
         }
     }
 
-    /// The log, oldest first. Lines that are damaged are left out.
+    /// The log, oldest first. Lines that are damaged, or restate what is present, are left out.
     ///
     /// # Errors
     /// When it cannot be read.
@@ -143,20 +144,43 @@ impl LeaseStore {
                 Err(error) => return Err(file(&path)(error)),
             }
         }
+        lines.retain(|line: &Value| line.get("stage").is_some() && line.get("snapshot").is_none());
         Ok(lines)
     }
 
     fn append(&self, lease: &Lease) -> Result<(), ActError> {
+        self.record(&lease.event())
+    }
+
+    /// Appends an event to the log. A log that is full is copied and emptied in place, since
+    /// readers keep it open; it then begins with the leases that have not ended.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn record(&self, event: &Value) -> Result<(), ActError> {
         let path = self.directory.join(LOG);
+        let mut lines = format!("{event}\n");
+        let is_full = fs::metadata(&path).is_ok_and(|file| file.len() >= LOG_BYTES_MAX);
+        if is_full {
+            let mut present = format!("{}\n", json!({"reset": true}));
+            for lease in self.active()? {
+                let mut event = lease.event();
+                event["snapshot"] = json!(true);
+                present += &format!("{event}\n");
+            }
+            lines.insert_str(0, &present);
+        }
         let write = || -> io::Result<()> {
-            let size = fs::metadata(&path).map_or(0, |file| file.len());
-            if size >= LOG_BYTES_MAX {
-                fs::rename(&path, self.directory.join(LOG_BEFORE))?;
+            if is_full {
+                fs::copy(&path, self.directory.join(LOG_BEFORE))?;
             }
             let mut options = OpenOptions::new();
             options.append(true).create(true);
             let mut file = private::open(&mut options, &path)?;
-            file.write_all(format!("{}\n", lease.event()).as_bytes())?;
+            if is_full {
+                file.set_len(0)?;
+            }
+            file.write_all(lines.as_bytes())?;
             file.sync_data()
         };
         write().map_err(file(&path))

@@ -1,8 +1,8 @@
 //! [`LimitTarget`]: a disk of a VM, or a device in a cgroup, and the knob that limits it.
 //!
 //! QEMU's own throttling is used where QEMU serves the disk and its QMP is reachable, else the
-//! cgroup of the VM's process. What another manager owns is left to it: libvirt and systemd would
-//! overwrite the value or store another one.
+//! cgroup of the VM's process. Where libvirt or systemd owns the limits, it writes them: it would
+//! overwrite the value of another program.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -26,6 +26,15 @@ const V1_ROOT: &str = "/sys/fs/cgroup/blkio";
 /// The roots of cgroup v2, alone and beside v1.
 const V2_ROOTS: [&str; 2] = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"];
 
+/// What is set of a disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KnobKind {
+    /// Requests or bytes per second.
+    Limit,
+    /// A share of the device.
+    Weight,
+}
+
 /// A disk and its knob.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LimitTarget {
@@ -47,6 +56,7 @@ impl LimitTarget {
         snapshot: &Snapshot,
         name: &str,
         disk: Option<&str>,
+        kind: KnobKind,
     ) -> Result<LimitTarget, ActError> {
         let refused = |why: String| ActError::Refused(why);
         let at = snapshot.vm(name).map_err(|_| {
@@ -70,10 +80,22 @@ impl LimitTarget {
             None if laid.len() == 1 => laid.first(),
             None => None,
         };
+        if let (true, Some(path)) = (laid.is_empty(), disk) {
+            // A process or container, which uses devices of the host.
+            let device = whole_device(&snapshot.devices, path)?;
+            return Ok(LimitTarget {
+                vm: Some(vm.name.as_str().to_owned()),
+                disk: path.to_owned(),
+                knob: knob_of(&own_group(snapshot, at, vm)?, device, kind)?,
+            });
+        }
         let Some(laid) = chosen else {
             let names: Vec<&str> = laid.iter().map(|laid| laid.disk.vdisk.as_str()).collect();
             return Err(refused(match (disk, names.is_empty()) {
-                (_, true) => format!("{name} has no disk that weir knows"),
+                (_, true) => format!(
+                    "{name} has no disk that weir knows; of a process or container, name a device \
+                     of this host, such as /dev/sda"
+                ),
                 (Some(disk), _) => format!("{name} has no disk {disk}, but {}", names.join(", ")),
                 (None, _) => format!(
                     "{name} has several disks; give --disk {}",
@@ -83,19 +105,28 @@ impl LimitTarget {
         };
         let (vm_name, disk) = (vm.name.as_str().to_owned(), &laid.disk);
         let knob = match snapshot.monitors.get(&(at as u32)) {
-            Some(QmpAddress::Libvirt { domain, .. }) => {
+            Some(QmpAddress::Libvirt { uri, domain }) => {
                 let target = disk.vdisk.as_str().trim_start_matches("/dev/");
-                return Err(refused(format!(
-                    "libvirt owns the limits of {vm_name}; set them with `virsh blkdeviotune \
-                     {domain} {target} --live --total-iops-sec N`"
-                )));
+                if kind == KnobKind::Weight {
+                    return Err(refused(format!(
+                        "libvirt owns the weight of {vm_name}; set it with `virsh -c {uri} \
+                         blkiotune {domain} --live --weight N`"
+                    )));
+                }
+                Some(Knob::Libvirt {
+                    uri: uri.clone(),
+                    domain: domain.clone(),
+                    target: target.to_owned(),
+                })
             }
-            Some(address) if laid.tapdisk.is_none() => of_qemu(address, disk)?,
+            Some(address) if laid.tapdisk.is_none() && kind == KnobKind::Limit => {
+                of_qemu(address, disk)?
+            }
             _ => None,
         };
         let knob = match knob {
             Some(knob) => knob,
-            None => of_process(snapshot, at, vm, disk)?,
+            None => of_process(snapshot, at, vm, disk, kind)?,
         };
         Ok(LimitTarget {
             vm: Some(vm_name),
@@ -112,13 +143,12 @@ impl LimitTarget {
         snapshot: &Snapshot,
         group: &Path,
         device: &str,
+        kind: KnobKind,
     ) -> Result<LimitTarget, ActError> {
-        let number = whole_device(&snapshot.devices, device)?;
-        owned_by_systemd(group)?;
         Ok(LimitTarget {
             vm: None,
             disk: device.to_owned(),
-            knob: Knob::of_group(group, &number)?,
+            knob: knob_of(group, whole_device(&snapshot.devices, device)?, kind)?,
         })
     }
 }
@@ -164,19 +194,67 @@ fn of_qemu(address: &QmpAddress, disk: &Disk) -> Result<Option<Knob>, ActError> 
     }))
 }
 
+/// The knob of a group; through systemd where that owns it.
+fn knob_of(group: &Path, device: &BlockDevice, kind: KnobKind) -> Result<Knob, ActError> {
+    let number = format!("{}:{}", device.major, device.minor);
+    let knob = match kind {
+        KnobKind::Limit => Knob::of_group(group, &number)?,
+        KnobKind::Weight => Knob::weight_of_group(group)?,
+    };
+    let Some(unit) = unit_of(group) else {
+        return Ok(knob);
+    };
+    if group
+        .iter()
+        .any(|part| part.to_string_lossy().starts_with("user@"))
+    {
+        return Err(ActError::Refused(format!(
+            "the systemd of a user owns the limits of {unit}; set them with `systemctl --user \
+             set-property --runtime {unit} 'IOReadIOPSMax=DEVICE N' 'IOWriteIOPSMax=DEVICE N'`"
+        )));
+    }
+    Ok(Knob::Systemd {
+        unit,
+        device: device.device.as_str().to_owned(),
+        group: Box::new(knob),
+    })
+}
+
 /// The cgroup of the VM's process, for the device of the disk.
-fn of_process(snapshot: &Snapshot, at: usize, vm: &Vm, disk: &Disk) -> Result<Knob, ActError> {
+fn of_process(
+    snapshot: &Snapshot,
+    at: usize,
+    vm: &Vm,
+    disk: &Disk,
+    kind: KnobKind,
+) -> Result<Knob, ActError> {
     let name = vm.name.as_str();
     let refused = |why: String| Err(ActError::Refused(why));
-    let (Some(pid), Some(pdisk)) = (vm.pid, disk.pdisk) else {
-        let what = if vm.pid.is_none() {
-            "process"
-        } else {
-            "device of its disk"
-        };
-        return refused(format!("{name}: the {what} on this host is not known"));
+    let Some(pdisk) = disk.pdisk else {
+        return refused(format!(
+            "{name}: the device of its disk on this host is not known"
+        ));
     };
-    let number = whole_device(&snapshot.devices, pdisk.as_str())?;
+    let device = whole_device(&snapshot.devices, pdisk.as_str())?;
+    let group = own_group(snapshot, at, vm)?;
+    let knob = knob_of(&group, device, kind)?;
+    let is_v1 = !group.join("cgroup.controllers").exists();
+    if is_v1 && disk.direct != Some(true) {
+        return refused(format!(
+            "{name} writes through the page cache, which cgroup v1 does not limit: the kernel writes \
+             the pages later in its own group"
+        ));
+    }
+    Ok(knob)
+}
+
+/// The group of a VM's process, if no other VM is in it.
+fn own_group(snapshot: &Snapshot, at: usize, vm: &Vm) -> Result<PathBuf, ActError> {
+    let name = vm.name.as_str();
+    let refused = |why: String| Err(ActError::Refused(why));
+    let Some(pid) = vm.pid else {
+        return refused(format!("{name}: its process on this host is not known"));
+    };
     let Some(group) = group_of(pid) else {
         return refused(format!(
             "{name}: its process is in no group that can be limited; start it in a cgroup of its own"
@@ -186,22 +264,14 @@ fn of_process(snapshot: &Snapshot, at: usize, vm: &Vm, disk: &Disk) -> Result<Kn
         *other != at && vm.pid.and_then(group_of).as_deref() == Some(group.as_path())
     });
     let others: Vec<&str> = others.map(|(_, vm)| vm.name.as_str()).collect();
-    if !others.is_empty() {
-        return refused(format!(
+    match others.is_empty() {
+        true => Ok(group),
+        false => refused(format!(
             "{name} shares the group {} with {}, which would be limited too",
             group.display(),
             others.join(", ")
-        ));
+        )),
     }
-    owned_by_systemd(&group)?;
-    let knob = Knob::of_group(&group, &number)?;
-    if matches!(knob, Knob::CgroupV1 { .. }) && disk.direct != Some(true) {
-        return refused(format!(
-            "{name} writes through the page cache, which cgroup v1 does not limit: the kernel writes \
-             the pages later in its own group"
-        ));
-    }
-    Ok(knob)
 }
 
 /// The group of a process that can have limits of I/O: of v2, else of v1 (cgroups(7)).
@@ -226,29 +296,17 @@ fn group_of(pid: i64) -> Option<PathBuf> {
     Some(Path::new(V1_ROOT).join(v1))
 }
 
-/// `major:minor` of the whole disk of a device.
-fn whole_device(devices: &[BlockDevice], path: &str) -> Result<String, ActError> {
+/// The whole disk of a device.
+fn whole_device<'d>(devices: &'d [BlockDevice], path: &str) -> Result<&'d BlockDevice, ActError> {
     let of_path = |path: &str| devices.iter().find(|device| device.device.as_str() == path);
     let whole = of_path(path).and_then(|device| of_path(device.disk.as_str()));
-    let whole = whole
-        .ok_or_else(|| ActError::Refused(format!("{path} is no block device of this host")))?;
-    Ok(format!("{}:{}", whole.major, whole.minor))
+    whole.ok_or_else(|| ActError::Refused(format!("{path} is no block device of this host")))
 }
 
-/// An error if systemd owns the group: it is the only writer of its units' limits.
-fn owned_by_systemd(group: &Path) -> Result<(), ActError> {
-    let unit = group
-        .file_name()
-        .and_then(|name| name.to_str())
-        .unwrap_or("");
-    let is_unit = [".service", ".scope", ".slice"]
-        .iter()
-        .any(|kind| unit.ends_with(kind));
-    match is_unit && Path::new("/run/systemd/system").exists() {
-        true => Err(ActError::Refused(format!(
-            "systemd owns the limits of {unit}; set them with `systemctl set-property --runtime \
-             {unit} 'IOReadIOPSMax=DEVICE N' 'IOWriteIOPSMax=DEVICE N'`"
-        ))),
-        false => Ok(()),
-    }
+/// The unit of systemd that owns a group: systemd is then the only writer of its limits.
+fn unit_of(group: &Path) -> Option<String> {
+    let unit = group.file_name()?.to_str()?;
+    let kinds = [".service", ".scope", ".slice"];
+    let is_unit = kinds.iter().any(|kind| unit.ends_with(kind));
+    (is_unit && Path::new("/run/systemd/system").exists()).then(|| unit.to_owned())
 }

@@ -27,6 +27,7 @@ fn lease(knob: &Knob, holder: Holder) -> Lease {
     let limit = Limit {
         iops: Some(500),
         bytes: Some(2 << 20),
+        weight: None,
     };
     Lease {
         version: VERSION,
@@ -40,6 +41,8 @@ fn lease(knob: &Knob, holder: Holder) -> Lease {
         ends: i64::MAX,
         holder,
         boot: boot_id(),
+        alert: None,
+        effect: None,
         stage: LeaseStage::Announced,
     }
 }

@@ -1,6 +1,7 @@
 //! [`Board`]: the runs of all rules of a file, whose events come in timestamp order, and the sinks
 //! that feed them.
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 
 use weir_model::Batch;
@@ -82,6 +83,11 @@ impl Board {
     /// The rules in their present state.
     pub fn rules(&self) -> &[RuleRun] {
         &self.rules
+    }
+
+    /// The hosts whose rows rule number `rule` lacks from now on.
+    pub fn set_silent(&mut self, rule: usize, hosts: &BTreeSet<String>) {
+        self.rules[rule].set_silent(hosts);
     }
 
     /// The last watermark of all rules.

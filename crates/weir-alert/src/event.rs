@@ -4,8 +4,10 @@ use std::collections::BTreeMap;
 
 use ring::digest;
 use serde_json::{Value as Json, json};
+use weir_act::limit::Limit;
+use weir_act::policy::ActRequest;
 use weir_model::{Field, Type, Value};
-use weir_query::alert::{AlertRule, template_names};
+use weir_query::alert::{AlertAct, AlertRule, template_names};
 use weir_sink::{number, time};
 
 use crate::machine::{AlertState, Transition};
@@ -40,6 +42,8 @@ pub struct AlertEvent {
     pub values: Vec<(Field, Value)>,
     /// Names and texts of the annotations.
     pub annotations: Vec<(String, String)>,
+    /// What is requested while the instance fires.
+    pub action: Option<ActRequest>,
 }
 
 impl AlertEvent {
@@ -66,7 +70,9 @@ impl AlertEvent {
             };
             (annotation.name.clone(), text)
         };
-        AlertEvent {
+        let fires = transition.to == AlertState::Firing && transition.from != AlertState::Unknown;
+        let act = rule.act.as_ref().filter(|_| fires).zip(row);
+        let mut event = AlertEvent {
             at: transition.at,
             alert: rule.name.clone(),
             labels: names.zip(transition.key).collect(),
@@ -76,7 +82,22 @@ impl AlertEvent {
             flaps: transition.flaps,
             annotations: rule.annotations.iter().map(annotation).collect(),
             values,
-        }
+            action: None,
+        };
+        event.action = act.map(|(act, row)| action(act, row, event.instance()));
+        event
+    }
+
+    /// The values of the labels, which identify the instance.
+    pub fn key(&self) -> AlertKey {
+        self.labels.iter().map(|(_, value)| value.clone()).collect()
+    }
+
+    /// The label with this name.
+    pub fn label(&self, name: &str) -> Option<&str> {
+        let mut labels = self.labels.iter();
+        let (_, value) = labels.find(|(label, _)| label.eq_ignore_ascii_case(name))?;
+        value.as_deref()
     }
 
     /// Whether it is of a firing: not that an instance is pending, or was only that.
@@ -104,10 +125,7 @@ impl AlertEvent {
     /// The alert with its labels: `slow_disk{vdisk="vda"}`, as Prometheus writes it. A label that
     /// is NULL is left out.
     pub fn instance(&self) -> String {
-        let present = self.labels.iter();
-        let present = present.filter_map(|(name, value)| Some((name, value.as_ref()?)));
-        let labels: Vec<String> = present.map(|(name, v)| format!("{name}={v:?}")).collect();
-        format!("{}{{{}}}", self.alert, labels.join(", "))
+        instance(&self.alert, &self.labels)
     }
 
     /// The versioned form: one object.
@@ -130,7 +148,7 @@ impl AlertEvent {
             .iter()
             .map(|(name, text)| (name, text))
             .collect();
-        json!({
+        let mut event = json!({
             "version": VERSION,
             "id": self.id(),
             "at": time::timestamp(self.at),
@@ -142,7 +160,11 @@ impl AlertEvent {
             "flaps": self.flaps,
             "annotations": annotations,
             "values": self.values.iter().map(value).collect::<serde_json::Map<_, _>>(),
-        })
+        });
+        if let Some(action) = &self.action {
+            event["action"] = json!(action);
+        }
+        event
     }
 
     /// The event in a line, after its time: `slow{vdisk="vda"} pending -> firing: text`. Without
@@ -178,6 +200,43 @@ impl AlertEvent {
         };
         let (from, to) = (self.from.name(), self.to.name());
         format!("{} {from} -> {to}{details}{flaps}", self.instance())
+    }
+}
+
+/// An alert with labels, as Prometheus writes it. A label that is NULL is left out.
+pub fn instance(alert: &str, labels: &[(String, Option<String>)]) -> String {
+    let present = labels.iter();
+    let present = present.filter_map(|(name, value)| Some((name, value.as_ref()?)));
+    let labels: Vec<String> = present.map(|(name, v)| format!("{name}={v:?}")).collect();
+    format!("{alert}{{{}}}", labels.join(", "))
+}
+
+/// The request of an action for a row.
+fn action(act: &AlertAct, row: &[Value], instance: String) -> ActRequest {
+    let value = |name: &str| {
+        let (_, column) = act.items.iter().find(|(item, _)| item == name)?;
+        Some(&row[*column])
+    };
+    let text = |name: &str| match value(name)? {
+        Value::Null => None,
+        value => Some(value.to_string()),
+    };
+    let number = |name: &str| match value(name)? {
+        Value::Int(n) => Some((*n).max(0).unsigned_abs()),
+        Value::Float(x) => Some(x.max(0.0).round() as u64),
+        _ => None,
+    };
+    ActRequest {
+        instance,
+        vm: text("vm").unwrap_or_default(),
+        disk: text("disk"),
+        limit: Limit {
+            iops: number("iops"),
+            bytes: number("bytes_per_second"),
+            weight: number("weight"),
+        },
+        hold_ns: act.hold_ns,
+        cooldown_ns: act.cooldown_ns,
     }
 }
 

@@ -8,8 +8,10 @@ use weir_query::alert::AlertRule;
 use weir_runtime::run_loop::OWN_STREAM;
 use weir_sink::Watermark;
 
-use crate::event::{AlertEvent, AlertKey, label};
-use crate::machine::{AlertLevel, AlertState, HoldTimes, Machine, SavedMachine, Transition};
+use crate::event::{AlertEvent, AlertKey, instance, label};
+use crate::machine::{
+    AlertLevel, AlertState, HoldTimes, Machine, MissingData, SavedMachine, Transition,
+};
 
 /// Maximum number of changes of the relation that wait for the watermark; beyond, the alert fails.
 const CHANGES_MAX: usize = 4_000_000;
@@ -34,10 +36,17 @@ pub struct RuleRun {
     missed: i64,
     /// The last instant whose rows depend on missed requests.
     missing_until: i64,
-    /// Data were missing at the last instant that was applied.
-    is_missing: bool,
+    /// The hosts whose agents are silent, with the last instant whose rows depend on that; the end
+    /// of time while they are.
+    silent: BTreeMap<String, i64>,
+    /// The position of the label `host`.
+    host_label: Option<usize>,
+    /// The last instant that was applied.
+    applied: i64,
     /// It continues from a stored state, and its windows are not full yet.
     is_restored: bool,
+    /// How long data are missing at least after that.
+    grace: i64,
     failure: Option<String>,
 }
 
@@ -59,6 +68,8 @@ impl RuleRun {
             Some(saved) => Machine::restored(timing, saved),
             None => Machine::new(timing),
         };
+        let mut labels = rule.labels.iter();
+        let host_label = labels.position(|(name, _)| name.eq_ignore_ascii_case("host"));
         let sources = rule.plan.sources();
         let mut streams = sources.iter().filter(|s| s.shape == Shape::Stream);
         RuleRun {
@@ -72,9 +83,22 @@ impl RuleRun {
             watermark: i64::MIN,
             missed: 0,
             missing_until: i64::MIN,
-            is_missing: false,
+            silent: BTreeMap::new(),
+            host_label,
+            applied: i64::MIN,
             is_restored,
+            grace: 0,
             failure: None,
+        }
+    }
+
+    /// With data that are missing for at least so long if it continues from a stored state: sources
+    /// connect again only then.
+    #[must_use]
+    pub fn with_grace(self, grace_ns: i64) -> RuleRun {
+        RuleRun {
+            grace: grace_ns,
+            ..self
         }
     }
 
@@ -91,6 +115,13 @@ impl RuleRun {
     /// The state to be stored.
     pub fn saved(&self) -> SavedMachine<AlertKey> {
         self.machine.saved()
+    }
+
+    /// The alert with the labels of an instance: `slow_disk{vdisk="vda"}`.
+    pub fn instance(&self, key: &AlertKey) -> String {
+        let names = self.rule.labels.iter().map(|(name, _)| name.clone());
+        let labels: Vec<_> = names.zip(key.iter().cloned()).collect();
+        instance(&self.rule.name, &labels)
     }
 
     /// The instances that are not clear.
@@ -128,6 +159,33 @@ impl RuleRun {
         self.missing_until = i64::MAX;
     }
 
+    /// The hosts of a fleet whose agents are silent from now on: their instances are unknown, or
+    /// all of them if no label is the host. An agent that returns delivers complete data when the
+    /// windows of the query have passed its silence.
+    pub fn set_silent(&mut self, hosts: &BTreeSet<String>) {
+        if !self.reads_events {
+            return;
+        }
+        let complete_after = self.watermark.saturating_add(self.memory);
+        for (host, until) in &mut self.silent {
+            match hosts.contains(host) {
+                true => *until = i64::MAX,
+                false if *until == i64::MAX => *until = complete_after,
+                false => {}
+            }
+        }
+        for host in hosts {
+            self.silent.entry(host.clone()).or_insert(i64::MAX);
+        }
+    }
+
+    /// Whether the witness condition of the action holds for an instance; `None` without a row.
+    pub fn witness(&self, key: &AlertKey) -> Option<bool> {
+        let (column, _) = self.rule.act.as_ref()?.witness?;
+        let row = self.row(key).filter(|_| self.rows.contains_key(key))?;
+        Some(row[column] == Value::Bool(true))
+    }
+
     /// Applies everything up to a watermark.
     pub fn advance(&mut self, watermark: &Watermark, emit: &mut impl FnMut(AlertEvent)) {
         if watermark.at <= self.watermark {
@@ -140,7 +198,7 @@ impl RuleRun {
         };
         if std::mem::take(&mut self.is_restored) {
             self.machine.set_back(begin);
-            self.missing_until = begin.saturating_add(self.memory);
+            self.missing_until = begin.saturating_add(self.memory.max(self.grace));
         }
         if watermark.missed > self.missed && self.reads_events {
             self.missed = watermark.missed;
@@ -161,34 +219,55 @@ impl RuleRun {
             machine.advance(watermark.at, &mut |transition| out.push(transition));
         });
         self.watermark = watermark.at;
+        self.silent.retain(|_, until| *until > watermark.at);
     }
 
     fn first_change(&self) -> i64 {
         self.changes.front().map_or(i64::MAX, |change| change.at)
     }
 
-    /// Data are complete again after [`RuleRun::missing_until`], if that is before `at`.
+    /// Applies the instants before `at` at which data become complete.
     fn complete_before(&mut self, at: i64, emit: &mut impl FnMut(AlertEvent)) {
-        let until = self.missing_until;
-        if self.is_missing && until != i64::MIN && until + 1 < at {
-            self.apply(until + 1, false, Vec::new(), emit);
+        loop {
+            let untils = self.silent.values().chain([&self.missing_until]);
+            let untils = untils.filter(|until| **until != i64::MIN && **until < i64::MAX);
+            let next = untils.map(|until| until + 1);
+            let next = next
+                .filter(|next| (self.applied + 1..at).contains(next))
+                .min();
+            let Some(next) = next else {
+                return;
+            };
+            self.apply(next, self.missing_at(next), Vec::new(), emit);
+        }
+    }
+
+    /// What is missing at an instant.
+    fn missing_at(&self, at: i64) -> MissingData {
+        let silent = self.silent.iter().filter(|(_, until)| at <= **until);
+        let silent: BTreeSet<String> = silent.map(|(host, _)| host.clone()).collect();
+        match (at <= self.missing_until, silent.is_empty()) {
+            (false, true) => MissingData::None,
+            (false, false) if self.host_label.is_some() => MissingData::Of(silent),
+            _ => MissingData::All,
         }
     }
 
     /// Applies an instant.
     fn step(&mut self, at: i64, changes: Vec<RowChange>, emit: &mut impl FnMut(AlertEvent)) {
         self.complete_before(at, emit);
-        self.apply(at, at <= self.missing_until, changes, emit);
+        self.apply(at, self.missing_at(at), changes, emit);
     }
 
     fn apply(
         &mut self,
         at: i64,
-        missing: bool,
+        missing: MissingData,
         changes: Vec<RowChange>,
         emit: &mut impl FnMut(AlertEvent),
     ) {
-        self.is_missing = missing;
+        self.applied = at;
+        let host_label = self.host_label;
         self.transitions(emit, |machine, out| {
             machine.before(at, &mut |transition| out.push(transition));
         });
@@ -198,7 +277,13 @@ impl RuleRun {
             .map(|key| (key.clone(), self.level(key)))
             .collect();
         self.transitions(emit, |machine, out| {
-            machine.step(at, missing, levels, &mut |transition| out.push(transition));
+            let is_of = |key: &AlertKey, hosts: &BTreeSet<String>| {
+                let host = host_label.and_then(|at| key[at].as_ref());
+                host.is_none_or(|host| hosts.contains(host))
+            };
+            machine.step_of(at, missing, is_of, levels, &mut |transition| {
+                out.push(transition);
+            });
         });
         for key in touched {
             if self.machine.state(&key) == AlertState::Clear {

@@ -108,8 +108,20 @@ pub struct Machine<K> {
     /// When an instance changes by itself, and which.
     timers: BTreeSet<(i64, K)>,
     now: i64,
-    missing: bool,
+    missing: MissingData,
     refused: u64,
+}
+
+/// Whose data are missing at an instant.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum MissingData {
+    /// All data are complete.
+    #[default]
+    None,
+    /// Those of every instance.
+    All,
+    /// Those of these hosts.
+    Of(BTreeSet<String>),
 }
 
 /// What a machine knows of an instance.
@@ -247,7 +259,7 @@ impl<K: Ord + Clone> Machine<K> {
             instances: BTreeMap::new(),
             timers: BTreeSet::new(),
             now: i64::MIN,
-            missing: false,
+            missing: MissingData::None,
             refused: 0,
         }
     }
@@ -257,7 +269,7 @@ impl<K: Ord + Clone> Machine<K> {
     pub fn restored(timing: HoldTimes, saved: SavedMachine<K>) -> Machine<K> {
         let mut machine = Machine::new(timing);
         machine.now = saved.now;
-        machine.missing = true;
+        machine.missing = MissingData::All;
         for (key, mut instance) in saved.instances.into_iter().take(INSTANCES_MAX) {
             instance.set_missing(saved.now, true);
             instance.settle(saved.now, true);
@@ -316,12 +328,33 @@ impl<K: Ord + Clone> Machine<K> {
         changes: impl IntoIterator<Item = (K, AlertLevel)>,
         emit: &mut impl FnMut(Transition<K>),
     ) {
+        let missing = match missing {
+            true => MissingData::All,
+            false => MissingData::None,
+        };
+        self.step_of(at, missing, |_, _| true, changes, emit);
+    }
+
+    /// As [`Machine::step`], where the data of some hosts may be missing: `is_of` states whether an
+    /// instance is of one of them.
+    pub fn step_of(
+        &mut self,
+        at: i64,
+        missing: MissingData,
+        is_of: impl Fn(&K, &BTreeSet<String>) -> bool,
+        changes: impl IntoIterator<Item = (K, AlertLevel)>,
+        emit: &mut impl FnMut(Transition<K>),
+    ) {
+        let is_missing = |key: &K| match &missing {
+            MissingData::None => false,
+            MissingData::All => true,
+            MissingData::Of(hosts) => is_of(key, hosts),
+        };
         assert!(at >= self.now, "instants never decrease");
         self.before(at, emit);
         self.now = at;
         let mut touched = BTreeSet::new();
         let turned = missing != self.missing;
-        self.missing = missing;
         for (key, level) in changes {
             let is_new = !self.instances.contains_key(&key);
             if is_new && !level.fires {
@@ -338,6 +371,7 @@ impl<K: Ord + Clone> Machine<K> {
         let unreported = all.filter(|(_, i)| turned || i.state() != i.reported);
         touched.extend(unreported.map(|(key, _)| key.clone()));
         for key in &touched {
+            let missing = is_missing(key);
             self.change(key.clone(), |instance| {
                 if turned {
                     instance.set_missing(at, missing);
@@ -354,6 +388,7 @@ impl<K: Ord + Clone> Machine<K> {
         for key in touched {
             self.report(&key, at, emit);
         }
+        self.missing = missing;
     }
 
     /// Applies everything that happens up to `to`: all changes of levels until then were applied.

@@ -353,6 +353,49 @@ fn an_instance_of_several_rows_fires_if_one_does_and_clears_if_all_do() {
     assert_eq!(run.summaries[0], "w 50.0 ms");
 }
 
+#[test]
+fn the_instances_of_a_host_whose_agent_is_silent_are_unknown() {
+    let text = "create alert busy as select host, count(*) as n from IO [range 5 s slide 1 s]
+                group by host when n > 5 labels host";
+    let mut rows = Vec::new();
+    for s in 0..30 {
+        for host in ["a", "b"] {
+            // Agent b is silent from 10 s to 15 s.
+            let is_silent = host == "b" && (10..15).contains(&s);
+            let at = |i: u32| f64::from(s) + 0.1 + f64::from(i) / 10.0;
+            let row = |i| io(at(i), &[("host", Value::text(host))]);
+            rows.extend((0..if is_silent { 0 } else { 3 }).map(row));
+        }
+    }
+    let mut scenario = Scenario::new(text);
+    scenario.silent = vec![(11.0, &["b"]), (15.0, &[])];
+    let run = scenario.run(&rows, 29.0);
+    let expected = [
+        "2.000 busy{host=\"a\"} clear -> firing",
+        "2.000 busy{host=\"b\"} clear -> firing",
+        "10.000 busy{host=\"b\"} firing -> unknown",
+        "20.000 busy{host=\"b\"} unknown -> firing",
+    ];
+    let without_ns = |line: &String| {
+        let (at, rest) = line.split_once(' ').unwrap();
+        format!("{:.3} {rest}", at.parse::<f64>().unwrap().floor())
+    };
+    let lines: Vec<String> = run.lines.iter().map(without_ns).collect();
+    assert_eq!(lines, expected);
+}
+
+#[test]
+fn an_alert_without_a_label_host_is_unknown_while_any_agent_is_silent() {
+    let text = "create alert busy as select count(*) as n from IO [range 5 s slide 1 s]
+                when n > 5 labels 'x' as a";
+    let rows = requests(0, 30, 10, with_latency(1));
+    let mut scenario = Scenario::new(text);
+    scenario.silent = vec![(11.0, &["b"]), (15.0, &[])];
+    let lines = scenario.run(&rows, 29.0).lines;
+    let states: Vec<&str> = lines.iter().map(|line| scenario::state(line)).collect();
+    assert_eq!(states, ["firing", "unknown", "firing"]);
+}
+
 /// The rules that judge a load by itself.
 const LOAD_RULES: [&str; 5] = [
     "latency_over_baseline",

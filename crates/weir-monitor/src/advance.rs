@@ -1,6 +1,6 @@
 //! Advances time: rows up to the watermark go to the engine, and the results to the clients.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use weir_model::inventory::changes;
 use weir_model::{Host, HostState, NANOS_PER_SECOND, Nanos, Symbol};
@@ -11,7 +11,7 @@ use super::agents::{AgentId, AgentState};
 use super::completeness::Completeness;
 use super::recovery::Phase;
 use super::time::Pace;
-use super::{Failed, HOSTS, Monitor, OWN_STREAM, Running};
+use super::{ALERT_STATES, ALERTS, Failed, HOSTS, Monitor, OWN_STREAM, Running};
 
 /// The interval at which changes of relation `hosts` are emitted.
 const HOSTS_EVERY: Nanos = NANOS_PER_SECOND;
@@ -117,6 +117,10 @@ impl Monitor {
         self.update_hosts(watermark, now);
         let notes = self.own.release(self.watermark, watermark);
         self.engine.push(OWN_STREAM, notes);
+        if let Some((rows, states)) = self.alerts.release(watermark) {
+            self.engine.push(ALERTS, rows);
+            self.engine.push(ALERT_STATES, states);
+        }
         let mut freed = Vec::new();
         for channel in self.channels.iter_mut() {
             self.work.channels_looked_at += 1;
@@ -166,13 +170,23 @@ impl Monitor {
         let ended = self.agents.values().filter(|a| a.ended).count();
         let hosts = (self.agents.len() - ended, up);
         let away = self.requests_away();
+        let silent = self.silent_hosts();
         let ids: Vec<QueryId> = self.queries.keys().copied().collect();
         for id in ids {
             let completeness = self.completeness(&self.queries[&id], hosts, &away);
             let running = self.queries.get_mut(&id).expect("it is listed");
             self.work.channels_looked_at += running.channels.len() as u64;
-            running.publisher.complete_instant(&completeness);
+            running.publisher.complete_instant(&completeness, &silent);
         }
+    }
+
+    /// The hosts whose rows are missing: their agents are away, or results no longer wait for them.
+    fn silent_hosts(&self) -> BTreeSet<String> {
+        let is_silent = |agent: &&AgentState| {
+            matches!(agent.host_state(), HostState::Down | HostState::Excluded)
+        };
+        let silent = self.agents.values().filter(is_silent);
+        silent.map(|agent| agent.host.as_str().to_owned()).collect()
     }
 
     /// Requests that were reported by agents which are away now and that have not arrived, by

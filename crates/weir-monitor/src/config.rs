@@ -54,6 +54,8 @@ pub struct MonitorConfig {
     pub limits: MonitorLimits,
     /// Its metrics and health checks.
     pub metrics: MetricsConfig,
+    /// The alerts that run over the fleet.
+    pub alerts: Option<MonitorAlerts>,
     /// Standing queries.
     #[serde(rename = "query")]
     pub queries: Vec<StandingEntry>,
@@ -72,6 +74,18 @@ pub struct MonitorTls {
     /// The authorities of the certificates of agents and clients, PEM.
     #[serde(serialize_with = "weir_runtime::config::optional_path_shown")]
     pub client_ca: Option<PathBuf>,
+}
+
+/// The alerts that run over the fleet (`[alerts]`).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MonitorAlerts {
+    /// The file of alerts.
+    #[serde(serialize_with = "weir_runtime::config::path_shown")]
+    pub file: PathBuf,
+    /// The file of receivers, routes and inhibitions.
+    #[serde(serialize_with = "weir_runtime::config::optional_path_shown")]
+    pub routes: Option<PathBuf>,
 }
 
 /// Limits of the resources of the fleet and its users (`[limits]`).
@@ -222,6 +236,7 @@ impl Default for MonitorConfig {
             tokens: None,
             limits: MonitorLimits::default(),
             metrics: MetricsConfig::default(),
+            alerts: None,
             queries: Vec::new(),
         }
     }

@@ -19,6 +19,7 @@
 mod account;
 mod advance;
 mod agents;
+mod alert_rows;
 mod channels;
 mod checkpoint;
 pub mod client;
@@ -29,6 +30,7 @@ mod gather;
 mod join;
 mod lock;
 mod messages;
+mod observer;
 mod own_stream;
 mod publish;
 mod query_store;
@@ -49,6 +51,8 @@ mod view_store;
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 
+use weir_model::alert::{AlertChange, AlertInstance};
+use weir_model::inventory::Row;
 use weir_model::{Catalog, Declaration, Host, NANOS_PER_SECOND, Nanos, Shape, Symbol};
 use weir_query::engine::{Engine, EngineOptions, QueryId};
 use weir_query::function::EvalError;
@@ -59,13 +63,16 @@ use weir_wire::{ChannelId, MonitorMessage, ServerEvent, SessionId};
 pub use account::Account;
 pub use agents::{AgentId, AgentState};
 pub use channels::Channels;
+pub use completeness::Completeness;
 pub use files::FileSink;
 pub use lock::hold;
+pub use observer::ResultObserver;
 pub use publish::{Publisher, PublisherLimits};
-pub use question::check_queries;
+pub use question::{Prepared, check_queries};
 pub use run::run;
 pub use state::StateError;
 
+use alert_rows::AlertRows;
 use own_stream::OwnStream;
 use recovery::Recovery;
 use removed_agents::RemovedAgents;
@@ -77,6 +84,15 @@ const OWN_STREAM: &str = "weir";
 
 /// The relation of the fleet's hosts.
 const HOSTS: &str = "hosts";
+
+/// The stream of the changes of alerts that run at the monitor.
+const ALERTS: &str = AlertChange::RELATION;
+
+/// The relation of their instances.
+const ALERT_STATES: &str = AlertInstance::RELATION;
+
+/// The sources whose rows agents do not send again after a restart of the monitor.
+const NOT_REPEATED: [&str; 3] = [HOSTS, ALERTS, ALERT_STATES];
 
 /// The options of the monitor.
 #[derive(Clone, Debug)]
@@ -203,6 +219,8 @@ pub struct Monitor {
     channels: Channels,
     queries: BTreeMap<QueryId, Running>,
     own: OwnStream,
+    /// The rows of the alerts that run here.
+    alerts: AlertRows,
     /// How long agents' notes are needed again if the monitor restarts.
     own_hold: Option<Nanos>,
     /// Some messages of agents may be needed again.
@@ -237,7 +255,7 @@ impl Monitor {
     pub fn new(identity: u64, options: MonitorOptions, now: Nanos) -> Monitor {
         let mut engine = Engine::new(options.engine.clone());
         let catalog = Catalog::builtin();
-        for name in [OWN_STREAM, HOSTS] {
+        for name in [OWN_STREAM, HOSTS, ALERTS, ALERT_STATES] {
             engine.declare(catalog.find(name).expect("the catalog has it"));
         }
         engine.heartbeat_all(now);
@@ -254,6 +272,7 @@ impl Monitor {
             channels: Channels::new(1),
             queries: BTreeMap::new(),
             own: OwnStream::default(),
+            alerts: AlertRows::default(),
             own_hold: None,
             holds: false,
             hosts_updated: (HashMap::new(), Nanos::MIN),
@@ -355,6 +374,19 @@ impl Monitor {
         None
     }
 
+    /// Adds a change of an alert that runs here, for stream `alerts` and relation `alert_states`.
+    pub fn report_alert(&mut self, change: AlertChange) {
+        let at = change.ts;
+        if !self.alerts.report(change) {
+            self.own.record(at, None, "alerts_lost", "too_many", 1);
+        }
+    }
+
+    /// Adds an instance of an alert that was present before a restart.
+    pub fn restore_alert(&mut self, instance: AlertInstance) {
+        self.alerts.set(instance);
+    }
+
     /// Runs a query that was split into fragments. Its results go to `publisher`.
     ///
     /// A standing query continues after a restart if it is split as before, so the caller passes
@@ -394,7 +426,8 @@ impl Monitor {
         let kept = |declaration: &Declaration| {
             let mut fields = declaration.schema.fields.iter();
             let relation = declaration.shape == Shape::Relation;
-            !relation || declaration.name != HOSTS && fields.all(|f| state::Cell::keeps(f.ty))
+            let is_repeated = !NOT_REPEATED.contains(&declaration.name.as_str());
+            is_repeated && (!relation || fields.all(|f| state::Cell::keeps(f.ty)))
         };
         let memory = plan.memory().filter(|memory| {
             *memory <= self.options.hold_max && plan.sources().into_iter().all(kept)

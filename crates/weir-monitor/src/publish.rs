@@ -3,6 +3,7 @@
 //! For a relation it stores the current rows: a new client, or one that was too slow, receives the
 //! current state.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use arrow_array::RecordBatch;
@@ -16,6 +17,7 @@ use weir_wire::ResultUpdate;
 
 use super::completeness::Completeness;
 use super::files::FileSink;
+use super::observer::ResultObserver;
 use super::state::Position;
 
 /// The interval at which clients receive the watermark when there are no results.
@@ -56,6 +58,8 @@ pub struct Publisher {
     limits: PublisherLimits,
     clients: Subscribers<ResultUpdate>,
     files: Vec<FileSink>,
+    /// A consumer in this process.
+    observer: Option<Box<dyn ResultObserver>>,
     flushed_at: Nanos,
     /// Results since the last complete instant.
     unpublished: Vec<Batch>,
@@ -97,10 +101,20 @@ impl Publisher {
             limits,
             clients: Subscribers::new(limits.subscriber_limits()),
             files,
+            observer: None,
             flushed_at: Nanos::MIN,
             unpublished: Vec::new(),
             published_at: Nanos::MIN,
             rate: RowRate::default(),
+        }
+    }
+
+    /// With a consumer in this process, which receives everything.
+    #[must_use]
+    pub fn observed_by(self, observer: Box<dyn ResultObserver>) -> Publisher {
+        Publisher {
+            observer: Some(observer),
+            ..self
         }
     }
 
@@ -156,6 +170,9 @@ impl Publisher {
     /// Publishes rows of a stream or changes of a relation, in timestamp order. The first `emitted`
     /// of them were emitted before a restart.
     pub fn write(&mut self, batch: &Batch, emitted: usize) {
+        if let Some(observer) = &mut self.observer {
+            observer.write(batch);
+        }
         let rest = batch.slice(emitted, batch.len() - emitted);
         if !rest.is_empty() {
             self.files.iter_mut().for_each(|file| file.write(&rest));
@@ -173,9 +190,13 @@ impl Publisher {
         }
     }
 
-    /// Marks all results up to an instant as emitted; no instant is partial.
-    pub fn complete_instant(&mut self, completeness: &Completeness) {
+    /// Marks all results up to an instant as emitted; no instant is partial. The rows of the hosts
+    /// `silent` are missing.
+    pub fn complete_instant(&mut self, completeness: &Completeness, silent: &BTreeSet<String>) {
         let at = completeness.at;
+        if let Some(observer) = &mut self.observer {
+            observer.complete(completeness, silent);
+        }
         if at.saturating_sub(self.flushed_at) >= FLUSH_EVERY {
             self.flushed_at = at;
             self.files.iter_mut().for_each(FileSink::flush);
@@ -211,6 +232,9 @@ impl Publisher {
     /// Ends the results with the reason `why`.
     pub fn end(&mut self, why: &str) {
         self.files.iter_mut().for_each(FileSink::finish);
+        if let Some(observer) = &mut self.observer {
+            observer.end(why);
+        }
         let mut note = match self.state.completeness {
             Some(_) => self.state.note(self.state.rows),
             None => json!({}),

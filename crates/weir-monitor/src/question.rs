@@ -1,13 +1,14 @@
 //! [`Prepared`]: a submitted query, checked and split for the fleet.
 
 use std::str::FromStr;
+use std::sync::Arc;
 
 use weir_model::Catalog;
 use weir_query::optimize::optimize;
 use weir_query::place::fleet::{
     Cut, CutError, CutOptions, PlacementStrategy, Rates, cut, explain_cut,
 };
-use weir_query::plan::restricted;
+use weir_query::plan::{Plan, restricted};
 use weir_sink::{InstantUnit, ResultSchema};
 use weir_wire::{Refusal, Submit};
 
@@ -53,15 +54,14 @@ impl Prepared {
         if let Some(vm) = vm {
             plan = optimize(&restricted(&plan, vm).map_err(Refusal::Invalid)?);
         }
-        let plan = &plan;
         let hint = submit
             .place
             .as_deref()
             .or(strategy)
             .map(PlacementStrategy::from_str);
-        let off = |error: CutError| Refusal::Invalid(error.to_string());
-        let mut options = CutOptions {
-            hint: hint.transpose().map_err(off)?,
+        let hint = hint.transpose().map_err(off)?;
+        let options = CutOptions {
+            hint,
             // Measurements are those of all VMs.
             rates: match vm {
                 Some(_) => Rates::default(),
@@ -70,10 +70,31 @@ impl Prepared {
             capabilities: monitor.capabilities(),
             ..CutOptions::default()
         };
-        let first = cut(plan, &options);
-        let cut = match first {
-            // The strategy that was used before a restart may not be available any more.
-            Err(_) if submit.place.is_none() && options.hint.is_some() => {
+        // The strategy that was used before a restart may not be available any more.
+        let is_required = submit.place.is_some();
+        Prepared::cut(&plan, options, is_required)
+    }
+
+    /// Splits a plan by the strategy with the lowest cost in the current fleet.
+    ///
+    /// # Errors
+    /// The reason why that is not possible.
+    pub fn of_plan(plan: &Arc<Plan>, monitor: &Monitor) -> Result<Prepared, Refusal> {
+        let options = CutOptions {
+            rates: monitor.rates(),
+            capabilities: monitor.capabilities(),
+            ..CutOptions::default()
+        };
+        Prepared::cut(plan, options, false)
+    }
+
+    fn cut(
+        plan: &Arc<Plan>,
+        mut options: CutOptions,
+        is_required: bool,
+    ) -> Result<Prepared, Refusal> {
+        let cut = match cut(plan, &options) {
+            Err(_) if !is_required && options.hint.is_some() => {
                 options.hint = None;
                 cut(plan, &options)
             }
@@ -93,6 +114,10 @@ impl Prepared {
             serde_json::from_str(&explanation.to_json()).expect("it is written as JSON");
         serde_json::json!({ "text": explanation.to_string(), "plan": plan })
     }
+}
+
+fn off(error: CutError) -> Refusal {
+    Refusal::Invalid(error.to_string())
 }
 
 /// Checks the configuration's queries.

@@ -18,6 +18,7 @@ use super::delivery::{Delivery, DeliveryThread};
 use super::{HttpClient, Receiver};
 use crate::event::AlertEvent;
 use crate::machine::{AlertState, INSTANCES_MAX};
+use crate::notifier::GroupKey;
 
 /// The path of the API below the URL of Alertmanager.
 pub const PATH: &str = "/api/v2/alerts";
@@ -68,7 +69,8 @@ impl Receiver for AlertmanagerClient {
         self.thread.start(move || deliver(&delivery));
     }
 
-    fn notify(&mut self, event: &AlertEvent) {
+    /// Groups are those of Alertmanager.
+    fn notify(&mut self, event: &AlertEvent, _: &GroupKey) {
         if !event.is_reported() {
             return;
         }
@@ -207,6 +209,7 @@ mod tests {
             flaps: 0,
             values: Vec::new(),
             annotations: vec![("summary".into(), "slow".into())],
+            action: None,
         }
     }
 

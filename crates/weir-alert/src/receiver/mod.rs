@@ -7,6 +7,7 @@
 pub mod alertmanager_api;
 mod delivery;
 mod http;
+pub mod open;
 mod spool;
 pub mod webhook;
 
@@ -17,6 +18,7 @@ pub use http::{HttpClient, HttpError};
 pub use spool::{EVENTS_MAX, EventSpool};
 
 use crate::event::AlertEvent;
+use crate::notifier::GroupKey;
 
 /// The first interval between two attempts; it doubles up to [`RETRY_MAX`].
 const RETRY_MIN: Duration = Duration::from_secs(1);
@@ -63,8 +65,8 @@ pub trait Receiver: Send {
     fn start(&mut self);
 
     /// Accepts an event, and delivers it if [`AlertEvent::is_reported`]; it never waits for the
-    /// network.
-    fn notify(&mut self, event: &AlertEvent);
+    /// network. Events of one group are delivered together, if the receiver has groups.
+    fn notify(&mut self, event: &AlertEvent, group: &GroupKey);
 
     /// Delivers what waits, for at most [`CLOSE_WITHIN`]; returns what was not delivered.
     fn close(&mut self) -> Option<String>;

@@ -13,6 +13,7 @@
 //! compares it, rejects old timestamps, and ignores an event whose `id` it has seen: an event is
 //! delivered at least once.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -25,6 +26,7 @@ use weir_runtime::output;
 use super::delivery::{Delivery, DeliveryThread};
 use super::{EventSpool, HttpClient, HttpError, Receiver};
 use crate::event::{AlertEvent, VERSION};
+use crate::notifier::GroupKey;
 
 /// Maximum number of events in one request.
 const BATCH_MAX: usize = 100;
@@ -60,12 +62,18 @@ impl Receiver for Webhook {
         self.thread.start(move || sender.deliver());
     }
 
-    fn notify(&mut self, event: &AlertEvent) {
+    fn notify(&mut self, event: &AlertEvent, group: &GroupKey) {
         if !event.is_reported() {
             return;
         }
         let delivery = &self.sender.delivery;
-        let pushed = delivery.queue().push(event.json());
+        let mut json = event.json();
+        if !group.is_empty() {
+            let group: BTreeMap<&String, &Option<String>> =
+                group.iter().map(|(name, value)| (name, value)).collect();
+            json["group"] = json!(group);
+        }
+        let pushed = delivery.queue().push(json);
         match pushed {
             Ok(false) => {}
             Ok(true) => {
@@ -86,13 +94,19 @@ impl Sender {
     fn deliver(&self) {
         let (delivery, mut failures) = (&self.delivery, 0);
         loop {
-            let events = delivery
+            let mut events = delivery
                 .wait(None, |spool| !spool.is_empty())
                 .first(BATCH_MAX);
-            if events.is_empty() {
+            let Some(group) = events.first().map(|event| event["group"].clone()) else {
                 return;
+            };
+            let others = events.iter().position(|event| event["group"] != group);
+            events.truncate(others.unwrap_or(events.len()));
+            let mut body = json!({"version": VERSION, "events": events});
+            if !group.is_null() {
+                body["group"] = group;
             }
-            let body = json!({"version": VERSION, "events": events}).to_string();
+            let body = body.to_string();
             let count = events.len();
             let refused =
                 |status| format!("refused {count} events with status {status}; they are dropped");

@@ -75,6 +75,8 @@ pub struct Scenario {
     pub cuts: Vec<f64>,
     /// Requests missed from a time on.
     pub missed: Vec<(f64, i64)>,
+    /// The hosts whose agents are silent from a time on.
+    pub silent: Vec<(f64, &'static [&'static str])>,
     pub begin_s: f64,
     pub saved: Option<SavedMachine<AlertKey>>,
 }
@@ -110,6 +112,7 @@ impl Scenario {
             rules: file.expect("valid alerts").rules,
             cuts: Vec::new(),
             missed: Vec::new(),
+            silent: Vec::new(),
             begin_s: 0.0,
             saved: None,
         }
@@ -160,6 +163,12 @@ impl Scenario {
                 at: engine.now(),
                 missed: missed.map(|(_, count)| count).sum(),
             };
+            let silent = self.silent.iter().rfind(|(at, _)| ns(*at) <= cut);
+            let silent = silent.map_or(&[][..], |(_, hosts)| hosts);
+            let silent = silent.iter().map(|host| (*host).to_owned()).collect();
+            for rule in 0..sinks.len() {
+                board.lock().unwrap().set_silent(rule, &silent);
+            }
             for sink in &mut sinks {
                 sink.advance(&watermark).unwrap();
             }

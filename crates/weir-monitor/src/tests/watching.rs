@@ -1,6 +1,8 @@
 //! A slow client: it misses rows, receives their number and then the current state; other clients
 //! miss nothing.
 
+use std::collections::BTreeSet;
+
 use tokio::sync::mpsc::Receiver;
 use weir_model::{Batch, Column, Nanos};
 use weir_query::place::fleet::PlacementStrategy;
@@ -30,10 +32,11 @@ fn publisher(text: &str) -> Publisher {
 /// Publishes a row at `at`, and all results up to then.
 fn publish(publisher: &mut Publisher, at: Nanos, row: &Batch) {
     publisher.write(row, 0);
-    publisher.complete_instant(&Completeness {
+    let completeness = Completeness {
         at,
         ..Completeness::default()
-    });
+    };
+    publisher.complete_instant(&completeness, &BTreeSet::new());
 }
 
 /// The received messages: the number of rows, of rows of a snapshot, and of rows skipped so far.

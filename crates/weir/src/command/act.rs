@@ -1,19 +1,15 @@
 //! `weir act`: actions on the disks of VMs, under a lease.
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 use weir_act::ActError;
-use weir_act::lease::{
-    EndCause, EndOutcome, EndedLease, LEASE_NS_MAX, LEASES_MAX, Lease, LeaseStage, VERSION,
-    recover, this_process,
-};
+use weir_act::lease::{EndCause, EndOutcome, EndedLease, LEASE_NS_MAX, Lease, recover};
 use weir_act::limit::{IOPS_FLOOR, Limit};
 use weir_act::store::LeaseStore;
-use weir_act::target::LimitTarget;
-use weir_runtime::boot::boot_id;
+use weir_act::target::{KnobKind, LimitTarget};
 use weir_runtime::failure::{Ending, Failure};
 use weir_runtime::output;
 use weir_runtime::quantity;
@@ -22,8 +18,11 @@ use weir_runtime::source::{self, SourceOptions};
 use weir_sink::text::aligned;
 use weir_sink::time;
 
+use super::act_serve::{self, ServeArgs};
+use super::act_test::{self, ActTestArgs};
+
 /// Where leases are stored.
-const DIRECTORY: &str = "/var/lib/weir/act";
+pub const DIRECTORY: &str = weir_tap::journal::ACTIONS_DIRECTORY;
 
 /// The interval at which a lease's knob is compared.
 const COMPARE_EVERY: Duration = Duration::from_millis(500);
@@ -47,30 +46,39 @@ pub struct ActCommand {
 #[derive(Subcommand, Debug)]
 enum Action {
     Limit(LimitCommand),
+    Test(ActTestArgs),
     Status(StatusArgs),
     Undo(UndoArgs),
     Log(LogArgs),
+    #[command(hide = true)]
+    Serve(ServeArgs),
 }
 
 /// Limit a disk of a VM, or a device in a cgroup
 ///
 /// Without --apply it prints what it would write, and changes nothing. With it, it keeps the limit
-/// for the time of --for, or until Ctrl-C. The limit is set by QEMU's own throttling where QEMU
-/// serves the disk, else by the cgroup of the VM's process; a limit of a cgroup is for reads and
-/// for writes each. A limit that is lower already stays.
+/// for the time of --for, or until Ctrl-C. The limit is set by libvirt where it owns the VM, by
+/// QEMU's own throttling where QEMU serves the disk, else by the cgroup of the VM's process,
+/// through systemd if that owns the cgroup; a limit of a cgroup is for reads and for writes each. A
+/// limit that is lower already stays.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
     weir act limit --vm mail --iops 500 --for 10m\n  \
     weir act limit --vm mail --disk vda --bytes-per-second 50MiB --for 1h --apply\n  \
+    weir act limit --vm mail --weight 20 --for 1h --apply\n  \
     weir act limit --cgroup /sys/fs/cgroup/jobs --device /dev/sda --iops 200 --for 5m --apply")]
 struct LimitCommand {
     /// Name of the VM
     #[arg(long, value_name = "NAME", required_unless_present = "cgroup")]
     vm: Option<String>,
-    /// The disk, by its name in the VM (vda, /dev/vda), or by its device or node in QEMU [default:
-    /// the only one]
+    /// The disk, by its name in the VM (vda, /dev/vda), or by its device or node in QEMU; of a
+    /// process or container, a device of this host [default: the only one]
     #[arg(long, value_name = "NAME", requires = "vm")]
     disk: Option<String>,
+    /// Treat processes as a VM: NAME=pid:PID, NAME=comm:COMMAND, NAME=cgroup:PATH, or @FILE with
+    /// one of these a line; may be repeated [default: only the VMs that weir finds]
+    #[arg(long, value_name = "NAME=PROCESSES", value_parser = source::declarations)]
+    declare: Vec<source::Declarations>,
     /// Directory of a cgroup, instead of a VM [default: that of the VM's process]
     #[arg(long, value_name = "DIR", conflicts_with = "vm", requires = "device")]
     cgroup: Option<PathBuf>,
@@ -83,6 +91,10 @@ struct LimitCommand {
     /// Limit of bytes per second [default: no limit of bytes]
     #[arg(long, value_name = "SIZE", value_parser = quantity::size)]
     bytes_per_second: Option<usize>,
+    /// Weight of the cgroup, 1 to 10000, instead of a limit: its share of a device that others use
+    /// as well [default: no weight]
+    #[arg(long, value_name = "WEIGHT", conflicts_with_all = ["iops", "bytes_per_second"])]
+    weight: Option<u64>,
     /// Length of the lease, at most 24 hours
     #[arg(long = "for", value_name = "DURATION", default_value = "10m", value_parser = quantity::span)]
     span: Duration,
@@ -148,16 +160,19 @@ struct LogArgs {
     json: bool,
 }
 
-pub fn run(args: &ActCommand) -> Result<Ending, Failure> {
+pub fn run(args: &ActCommand, verbose: bool) -> Result<Ending, Failure> {
     match &args.action {
         Action::Limit(args) => limit(args),
+        Action::Test(args) => act_test::run(args, verbose),
+        Action::Serve(args) => act_serve::run(args),
         Action::Status(args) => status(args),
         Action::Undo(args) => undo(args),
         Action::Log(args) => log(args),
     }
 }
 
-fn failure(error: ActError) -> Failure {
+/// An error of an action.
+pub fn failure(error: ActError) -> Failure {
     match error {
         ActError::Refused(why) => Failure::words(why),
         error => Failure::world(error),
@@ -168,6 +183,7 @@ fn limit(args: &LimitCommand) -> Result<Ending, Failure> {
     let limit = Limit {
         iops: args.iops,
         bytes: args.bytes_per_second.map(|bytes| bytes as u64),
+        weight: args.weight,
     };
     limit.check(args.floor).map_err(failure)?;
     let length = quantity::nanos(args.span);
@@ -187,7 +203,7 @@ fn limit(args: &LimitCommand) -> Result<Ending, Failure> {
         // The value from before is that after the recovery.
         lease.before = lease.knob.read().map_err(failure)?;
         lease.ours = limit.setting(&lease.knob, &lease.before);
-        refuse_another(&store, &lease)?;
+        lease.refuse_another(&store).map_err(failure)?;
         lease.apply(&store, &mut |_| {}).map_err(failure)?;
     }
     report(
@@ -201,50 +217,20 @@ fn limit(args: &LimitCommand) -> Result<Ending, Failure> {
 
 /// The lease, as it would be applied now.
 fn planned(args: &LimitCommand, limit: &Limit, length: i64) -> Result<Lease, Failure> {
-    let host = SourceOptions::default();
+    let mut host = SourceOptions::default();
+    host.vm.clone_from(&args.declare);
     let snapshot = host.inventory()?.snapshot();
+    let kind = match args.weight {
+        Some(_) => KnobKind::Weight,
+        None => KnobKind::Limit,
+    };
     let target = match (&args.vm, &args.cgroup, &args.device) {
-        (Some(vm), _, _) => LimitTarget::of_vm(&snapshot, vm, args.disk.as_deref()),
-        (None, Some(group), Some(device)) => LimitTarget::of_group(&snapshot, group, device),
+        (Some(vm), _, _) => LimitTarget::of_vm(&snapshot, vm, args.disk.as_deref(), kind),
+        (None, Some(group), Some(device)) => LimitTarget::of_group(&snapshot, group, device, kind),
         _ => return Err(Failure::words("give --vm, or --cgroup and --device")),
     };
     let target = target.map_err(failure)?;
-    let before = target.knob.read().map_err(failure)?;
-    let begins = wall_clock();
-    let name = target.vm.as_deref().unwrap_or(&target.disk);
-    let is_plain = |c: &char| c.is_ascii_alphanumeric() || *c == '-';
-    let name: String = name.chars().filter(is_plain).take(40).collect();
-    Ok(Lease {
-        version: VERSION,
-        id: format!("{name}-{}-{}", begins / 1_000_000_000, std::process::id()),
-        vm: target.vm,
-        disk: target.disk,
-        ours: limit.setting(&target.knob, &before),
-        knob: target.knob,
-        before,
-        begins,
-        ends: begins.saturating_add(length),
-        holder: this_process(),
-        boot: boot_id(),
-        stage: LeaseStage::Announced,
-    })
-}
-
-/// Refuses a second lease of a knob, and more than [`LEASES_MAX`].
-fn refuse_another(store: &LeaseStore, lease: &Lease) -> Result<(), Failure> {
-    let active = store.active().map_err(failure)?;
-    if let Some(other) = active.iter().find(|other| other.knob == lease.knob) {
-        return Err(Failure::words(format_args!(
-            "{} is limited already, by {}; `weir act undo {}` ends that",
-            lease.disk, other.id, other.id
-        )));
-    }
-    match active.len() < LEASES_MAX {
-        true => Ok(()),
-        false => Err(Failure::words(format_args!(
-            "there are {LEASES_MAX} leases already; `weir act status` lists them"
-        ))),
-    }
+    Lease::planned(target, limit, wall_clock(), length).map_err(failure)
 }
 
 fn propose(args: &LimitCommand, lease: &Lease) -> Result<(), Failure> {
@@ -273,12 +259,15 @@ fn hold(
     lease: &mut Lease,
     stop: &Stop,
 ) -> Result<Ending, Failure> {
+    // The wall clock may be set meanwhile.
+    let left = lease.ends.saturating_sub(wall_clock());
+    let deadline = Instant::now() + Duration::from_nanos(left.max(0).unsigned_abs());
     let cause = loop {
         if stop.signal().is_some() {
             break EndCause::Stopped;
         }
-        let left = lease.ends.saturating_sub(wall_clock());
-        if left <= 0 {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
             break EndCause::Expired;
         }
         if store.get(&lease.id).map_err(failure)?.is_none() {
@@ -290,7 +279,6 @@ fn hold(
             Err(error) if lease.knob.is_gone(&error) => break EndCause::Overwritten,
             _ => {}
         }
-        let left = Duration::from_nanos(left.unsigned_abs());
         stop.wait(COMPARE_EVERY.min(left));
     };
     let outcome = {
@@ -324,6 +312,7 @@ fn object(lease: &Lease) -> Value {
         "limit": lease.ours,
         "begins": time::timestamp(lease.begins),
         "ends": time::timestamp(lease.ends),
+        "alert": lease.alert,
     })
 }
 
@@ -475,7 +464,9 @@ fn log(args: &LogArgs) -> Result<Ending, Failure> {
         let text = |name: &str| event[name].as_str().unwrap_or("").to_owned();
         let at = time::readable(event["at"].as_i64().unwrap_or(0));
         let cause = match event["cause"].as_str() {
+            Some(cause) if event["outcome"].is_null() => format!(": {cause}"),
             Some(cause) => format!(": {cause}, {}", event["outcome"]),
+            None if event["stage"] == "improved" => format!(": {}", text("effect")),
             None => format!(": {} by {}", event["limit"], text("knob")),
         };
         let disk = [text("vm"), text("disk")].join(" ");

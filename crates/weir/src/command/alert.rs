@@ -14,6 +14,7 @@ use weir_runtime::question::{self, QueryText};
 use weir_runtime::source::SourceOptions;
 use weir_sink::text::aligned;
 
+use super::alert_silence::{self, SilenceArgs, SilencesArgs, UnsilenceArgs};
 use super::alert_suggest::{self, SuggestArgs};
 use super::alert_test::{self, TestArgs};
 use super::alert_watch::{self, WatchArgs};
@@ -41,6 +42,9 @@ enum Action {
     Test(TestArgs),
     Suggest(SuggestArgs),
     Rules(RulesArgs),
+    Silence(SilenceArgs),
+    Silences(SilencesArgs),
+    Unsilence(UnsilenceArgs),
 }
 
 /// List the rules that come with weir, or print one
@@ -155,6 +159,9 @@ pub fn run(args: &AlertCommand, verbose: bool) -> Result<Ending, Failure> {
         Action::Test(args) => alert_test::run(args, verbose),
         Action::Suggest(args) => alert_suggest::run(args, verbose),
         Action::Rules(args) => rules(args),
+        Action::Silence(args) => alert_silence::add(args),
+        Action::Silences(args) => alert_silence::list(args),
+        Action::Unsilence(args) => alert_silence::remove(args),
     }
 }
 

@@ -1,35 +1,39 @@
 //! `weir alert watch`: runs alerts, prints their events, and delivers them to receivers.
 
-use std::fs;
-use std::os::unix::fs::MetadataExt;
+use std::ffi::{OsStr, OsString};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use clap::Args;
+use serde_json::{Value, json};
+use weir_act::limit::IOPS_FLOOR;
+use weir_act::policy::TARGETS_MAX;
+use weir_alert::actor::Actor;
+use weir_alert::alert_log::AlertLog;
 use weir_alert::board::AlertConsumer;
-use weir_alert::event::{AlertEvent, fingerprint};
+use weir_alert::event::{AlertEvent, VERSION};
 use weir_alert::instances::RuleRun;
-use weir_alert::receiver::alertmanager_api::{self, AlertmanagerClient};
-use weir_alert::receiver::webhook::Webhook;
-use weir_alert::receiver::{EventSpool, HttpClient, Receiver};
+use weir_alert::notifier::Notifier;
+use weir_alert::receiver::open;
+use weir_alert::routes::{ReceiverEntry, RouteFile};
 use weir_alert::run::{self, AlertRunOptions};
 use weir_alert::state_file::StateFile;
+use weir_runtime::config;
 use weir_runtime::failure::{Ending, Failure};
 use weir_runtime::lock::Lock;
 use weir_runtime::output;
-use weir_runtime::run_loop::{ProgressKind, Stop, conclude};
+use weir_runtime::run_loop::{ProgressKind, Stop, conclude, wall_clock};
 use weir_runtime::unobserved::UnobservedDevices;
 use weir_sink::{SinkError, Target, Watermark, text, time};
 use weir_tap::ebpf::Files;
 
+use super::act;
 use super::alert::{AlertFileArgs, ReadAlerts};
 use crate::args::{LimitArgs, SourceArgs};
 
 /// The interval at which states are stored beside their changes.
 const STORE_EVERY: Duration = Duration::from_secs(10);
-
-/// Minimum length of a secret, in bytes.
-const SECRET_BYTES_MIN: usize = 16;
 
 /// Watch this host with alerts
 ///
@@ -42,6 +46,7 @@ const SECRET_BYTES_MIN: usize = 16;
     weir alert watch --rule stalled_disk --rule disk_errors --json\n  \
     weir alert watch -f alerts.cql --state /var/lib/weir/alerts \\\n    \
       --webhook https://example.org/hook --secret /etc/weir/hook.key\n  \
+    weir alert watch -f alerts.cql --state /var/lib/weir/alerts --act 'batch-*'\n  \
     weir alert watch --alertmanager http://localhost:9093")]
 pub struct WatchArgs {
     #[command(flatten)]
@@ -54,8 +59,10 @@ pub struct WatchArgs {
     pending: bool,
     #[command(flatten)]
     receivers: ReceiverArgs,
-    /// Directory in which states, and events that were not delivered, survive a restart [default:
-    /// they do not]
+    #[command(flatten)]
+    actions: ActionArgs,
+    /// Directory in which states, and events that were not delivered, survive a restart; streams
+    /// alerts and alert_states are read from it [default: none]
     #[arg(long, value_name = "DIR")]
     state: Option<PathBuf>,
     #[command(flatten)]
@@ -81,65 +88,78 @@ struct ReceiverArgs {
     /// [default: those of the system]
     #[arg(long, value_name = "FILE")]
     receiver_ca: Option<PathBuf>,
+    /// File of receivers, routes and inhibitions [default: every receiver gets every event]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["webhook", "alertmanager"])]
+    routes: Option<PathBuf>,
 }
 
 impl ReceiverArgs {
-    fn is_none(&self) -> bool {
-        self.webhook.is_empty() && self.alertmanager.is_empty()
-    }
-
-    /// The receivers; events that wait for a webhook are stored in `directory`.
-    fn open(&self, directory: Option<&Path>) -> Result<Vec<Box<dyn Receiver>>, Failure> {
-        let client = |option: &str, url: &str| {
-            let client = HttpClient::new(url, self.receiver_ca.as_deref());
-            client.map_err(|why| Failure::words(format_args!("{option}: {why}")))
+    /// The receivers and routes.
+    fn read(&self) -> Result<RouteFile, Failure> {
+        if let Some(path) = &self.routes {
+            return Ok(config::load::<RouteFile>(Some(path), "")?.config);
+        }
+        let entry = |option: &str, url: &String| ReceiverEntry {
+            name: format!("{option} {url}"),
+            webhook: (option == "--webhook").then(|| url.clone()),
+            alertmanager: (option == "--alertmanager").then(|| url.clone()),
+            secret: self.secret.clone().filter(|_| option == "--webhook"),
+            ca: self.receiver_ca.clone(),
         };
-        let secret = self.secret.as_deref().map(secret).transpose()?;
-        let mut receivers: Vec<Box<dyn Receiver>> = Vec::new();
-        for url in &self.webhook {
-            let spool = match directory {
-                Some(directory) => {
-                    let path = directory.join(format!("webhook-{}.jsonl", fingerprint(url)));
-                    EventSpool::open(&path)
-                        .map_err(|e| Failure::world(format_args!("{}: {e}", path.display())))?
-                }
-                None => EventSpool::new(),
-            };
-            let client = client("--webhook", url)?;
-            receivers.push(Box::new(Webhook::new(client, secret.as_deref(), spool)));
-        }
-        for url in &self.alertmanager {
-            let url = match url.trim_end_matches('/') {
-                url if url.ends_with(alertmanager_api::PATH) => url.to_owned(),
-                url => format!("{url}{}", alertmanager_api::PATH),
-            };
-            let client = client("--alertmanager", &url)?;
-            receivers.push(Box::new(AlertmanagerClient::new(client)));
-        }
-        Ok(receivers)
+        let webhooks = self.webhook.iter().map(|url| entry("--webhook", url));
+        let others = self
+            .alertmanager
+            .iter()
+            .map(|url| entry("--alertmanager", url));
+        Ok(RouteFile {
+            receivers: webhooks.chain(others).collect(),
+            ..RouteFile::default()
+        })
     }
 }
 
-/// The secret in a file, without the line break at its end.
-fn secret(path: &Path) -> Result<Vec<u8>, Failure> {
-    let name = path.display();
-    let failed = |e: std::io::Error| Failure::world(format_args!("--secret {name}: {e}"));
-    let mode = fs::metadata(path).map_err(failed)?.mode();
-    if mode & 0o077 != 0 {
-        return Err(Failure::words(format_args!(
-            "--secret {name}: other users can read it; `chmod 600 {name}`"
-        )));
-    }
-    let mut secret = fs::read(path).map_err(failed)?;
-    while secret.last().is_some_and(|byte| b"\r\n".contains(byte)) {
-        secret.pop();
-    }
-    match secret.len() >= SECRET_BYTES_MIN {
-        true => Ok(secret),
-        false => Err(Failure::words(format_args!(
-            "--secret {name}: shorter than {SECRET_BYTES_MIN} bytes; `openssl rand -hex 32` makes \
-             one"
-        ))),
+/// What alerts may do.
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Actions")]
+struct ActionArgs {
+    /// Carry out the actions of alerts on these VMs: a name, in which * stands for any text; may be
+    /// repeated [default: actions are proposed only]
+    #[arg(long, value_name = "VM")]
+    act: Vec<String>,
+    /// Lowest limit of requests per second; a lower one is raised to it
+    #[arg(long, value_name = "COUNT", default_value_t = IOPS_FLOOR)]
+    act_floor: u64,
+    /// Maximum number of actions at a time
+    #[arg(long, value_name = "COUNT", default_value_t = TARGETS_MAX)]
+    act_targets: usize,
+    /// Directory of the leases of actions
+    #[arg(long, value_name = "DIR", default_value = act::DIRECTORY)]
+    act_state: PathBuf,
+}
+
+impl ActionArgs {
+    /// The process that carries out actions.
+    fn start(&self, source: &SourceArgs) -> Result<Actor, Failure> {
+        let mut program: Vec<OsString> = ["/proc/self/exe", "act", "serve"].map(Into::into).into();
+        let mut add = |option: &str, value: &OsStr| {
+            let mut arg = OsString::from(format!("--{option}="));
+            arg.push(value);
+            program.push(arg);
+        };
+        add("state", self.act_state.as_os_str());
+        add("floor", self.act_floor.to_string().as_ref());
+        add("targets", self.act_targets.to_string().as_ref());
+        for vm in &self.act {
+            add("allow", vm.as_ref());
+        }
+        for declared in source.declared() {
+            add("declare", declared.to_string().as_ref());
+        }
+        if !self.act.is_empty() {
+            program.push("--apply".into());
+        }
+        let started = Actor::start(&program);
+        started.map_err(|e| Failure::world(format_args!("`weir act serve` cannot be started: {e}")))
     }
 }
 
@@ -168,14 +188,33 @@ pub fn run(args: &WatchArgs, verbose: bool) -> Result<Ending, Failure> {
         }
         None => Default::default(),
     };
-    let receivers = args.receivers.open(args.state.as_deref())?;
+    let routes = args.receivers.read()?;
+    let receivers = open::open(&routes.receivers, args.state.as_deref())?;
+    let has_receivers = !receivers.is_empty();
+    let mut notifier = Notifier::new(receivers, &routes);
+    let mut log = None;
+    if let Some(directory) = &args.state {
+        let failed = |e: io::Error| Failure::world(format_args!("{}: {e}", directory.display()));
+        notifier = notifier.with_silences(directory).map_err(failed)?;
+        let runs = rules
+            .iter()
+            .map(|rule| RuleRun::new(rule.clone(), saved.get(&rule.name).cloned()));
+        let runs: Vec<RuleRun> = runs.collect();
+        log = Some(AlertLog::open(directory, &runs).map_err(failed)?);
+    }
     let stop = Stop::on_signals()?;
+    let actor = match rules.iter().any(|rule| rule.act.is_some()) {
+        true => Some(args.actions.start(&args.source)?),
+        false => None,
+    };
     let unobserved = UnobservedDevices::of(&args.source);
     let watch = Watch {
         json: args.json,
         pending: args.pending,
         target: output::standard_output(args.source.is_live())?,
-        receivers,
+        notifier,
+        actor,
+        log,
         state,
         stored: Instant::now(),
         is_changed: false,
@@ -188,7 +227,7 @@ pub fn run(args: &WatchArgs, verbose: bool) -> Result<Ending, Failure> {
         progress: ProgressKind::Nothing,
         files: match args.state {
             Some(_) => Files::Named,
-            None if args.receivers.is_none() => Files::Open,
+            None if !has_receivers => Files::Open,
             None => Files::OpenAndConnect,
         },
     };
@@ -227,7 +266,9 @@ struct Watch {
     json: bool,
     pending: bool,
     target: Target,
-    receivers: Vec<Box<dyn Receiver>>,
+    notifier: Notifier,
+    actor: Option<Actor>,
+    log: Option<AlertLog>,
     state: Option<StateFile>,
     stored: Instant,
     /// States changed since they were stored.
@@ -248,21 +289,71 @@ impl Watch {
     }
 }
 
+/// An error of something that events are passed to.
+fn failed(name: &str) -> impl FnOnce(io::Error) -> SinkError {
+    let name = name.to_owned();
+    |error| SinkError::Io { name, error }
+}
+
+impl Watch {
+    /// Prints the steps of actions.
+    fn print_steps(&mut self, steps: &[Value]) -> Result<(), SinkError> {
+        for step in steps {
+            let line = match self.json {
+                true => json!({"version": VERSION, "action": step}).to_string(),
+                false => step_line(step),
+            };
+            self.target.put(&format!("{line}\n"))?;
+        }
+        match steps.is_empty() {
+            true => Ok(()),
+            false => self.target.flush(),
+        }
+    }
+}
+
+/// A step of an action in a line.
+fn step_line(step: &Value) -> String {
+    let value = |name: &str| step[name].as_str().unwrap_or("").to_owned();
+    let at = time::readable(step["at"].as_i64().unwrap_or(0));
+    let disk = [value("vm"), value("disk")].join(" ");
+    let line = format!(
+        "{} action {} on {}: {}",
+        value("alert"),
+        value("event"),
+        disk.trim(),
+        value("text")
+    );
+    format!("{at} {}", text::shown(line.trim()))
+}
+
 impl AlertConsumer for Watch {
     fn event(&mut self, event: &AlertEvent) -> Result<(), SinkError> {
         self.is_changed = true;
+        let now = wall_clock();
         // First the receivers' files, then the state: an event may be delivered twice, but is not
         // lost.
-        for receiver in &mut self.receivers {
-            receiver.notify(event);
+        let is_silenced = self.notifier.event(event, now);
+        if let Some(log) = &mut self.log {
+            log.write(event, now, is_silenced)
+                .map_err(failed("--state"))?;
+        }
+        if let Some(actor) = &mut self.actor {
+            actor.event(event).map_err(failed("weir act serve"))?;
         }
         let line = match self.json {
-            true => format!("{}\n", event.json()),
-            false => format!(
-                "{} {}\n",
-                time::readable(event.at),
-                text::shown(&event.line())
-            ),
+            true => {
+                let mut json = event.json();
+                if is_silenced {
+                    json["silenced"] = json!(true);
+                }
+                format!("{json}\n")
+            }
+            false => {
+                let (at, line) = (time::readable(event.at), event.line());
+                let silenced = if is_silenced { " (silenced)" } else { "" };
+                format!("{at} {}{silenced}\n", text::shown(&line))
+            }
         };
         match self.pending || event.is_reported() {
             true => self.target.put(&line),
@@ -270,11 +361,16 @@ impl AlertConsumer for Watch {
         }
     }
 
-    fn advance(&mut self, _: &Watermark, rules: &[RuleRun]) -> Result<(), SinkError> {
+    fn advance(&mut self, watermark: &Watermark, rules: &[RuleRun]) -> Result<(), SinkError> {
         if !std::mem::replace(&mut self.is_started, true) {
-            self.receivers
-                .iter_mut()
-                .for_each(|receiver| receiver.start());
+            self.notifier.start();
+        }
+        self.notifier.advance(wall_clock());
+        if let Some(actor) = &mut self.actor {
+            let advanced = actor.advance(watermark.at, rules);
+            let steps = advanced.and_then(|()| actor.steps());
+            let steps = steps.map_err(failed("weir act serve"))?;
+            self.print_steps(&steps)?;
         }
         match self.is_changed || self.stored.elapsed() >= STORE_EVERY {
             true => self.store(rules),
@@ -288,10 +384,18 @@ impl AlertConsumer for Watch {
 
     fn close(&mut self, rules: &[RuleRun]) -> Result<(), SinkError> {
         self.store(rules)?;
-        for receiver in &mut self.receivers {
-            if let Some(remark) = receiver.close() {
-                output::notice(format_args!("weir: {remark}"));
+        if let Some(mut actor) = self.actor.take() {
+            let (steps, is_undone) = actor.close();
+            self.print_steps(&steps)?;
+            if !is_undone {
+                output::fail(format_args!(
+                    "weir: not every action was undone; `weir act status` lists them, and `weir act \
+                     undo --all` undoes them"
+                ));
             }
+        }
+        for remark in self.notifier.close() {
+            output::notice(format_args!("weir: {remark}"));
         }
         self.target.flush()
     }

@@ -1,9 +1,12 @@
 //! The commands, one per file.
 
 mod act;
+mod act_serve;
+mod act_test;
 mod advise;
 mod agent;
 mod alert;
+mod alert_silence;
 mod alert_suggest;
 mod alert_test;
 mod alert_watch;
@@ -279,7 +282,7 @@ pub fn run(cli: Cli) -> Result<Ending, Failure> {
         Command::Advise(args) => advise::run(&args, cli.verbose),
         Command::Tune(args) => tune::run(&args),
         Command::Alert(args) => alert::run(&args, cli.verbose),
-        Command::Act(args) => act::run(&args),
+        Command::Act(args) => act::run(&args, cli.verbose),
         Command::Query(args) => query::run(&args, cli.verbose),
         Command::Sql(args) => sql::run(&args),
         Command::Watch(args) => watch::run(&args, cli.verbose),

@@ -11,7 +11,8 @@ use weir_query::engine::EngineOptions;
 use weir_wire::{Limits, Listen, Server, ServerOptions, socket_to_serve};
 
 use crate::args::LogArgs;
-use weir_monitor::config::{self, MonitorConfig};
+use weir_alert::fleet::{FleetAlertFile, FleetAlerts};
+use weir_monitor::config::{self, MonitorAlerts, MonitorConfig};
 use weir_monitor::registry::Registry;
 use weir_monitor::{self, Monitor, MonitorOptions};
 use weir_runtime::config::{Changes, Loaded};
@@ -20,6 +21,9 @@ use weir_runtime::output;
 use weir_runtime::quantity::nanos;
 use weir_runtime::run_loop::{Stop, wall_clock};
 use weir_runtime::service::{Endpoint, ServiceStatus};
+
+/// The directory of the states of alerts, below the state directory.
+const ALERTS: &str = "alerts";
 
 /// Run the central monitor of a fleet
 ///
@@ -58,6 +62,7 @@ pub fn run(args: &MonitorArgs, verbose: bool) -> Result<Ending, Failure> {
     weir_monitor::check_queries(&config.queries)?;
     let options = server_options(config)?;
     Server::check(&options)?;
+    let alerts = alerts(config)?;
     if args.check {
         output::notice("weir: the configuration is valid");
         return Ok(Ending::Done);
@@ -72,6 +77,13 @@ pub fn run(args: &MonitorArgs, verbose: bool) -> Result<Ending, Failure> {
     let mut monitor = Monitor::open(&config.state, engine_options(config), now).map_err(state)?;
     let mut registry = Registry::open(config, &mut monitor, now).map_err(state)?;
     let endpoint = Endpoint::bind(&config.metrics)?;
+    let mut alerts = match alerts {
+        Some(file) => {
+            let directory = config.state.join(ALERTS);
+            Some(FleetAlerts::start(file, &directory, &mut monitor, now)?)
+        }
+        None => None,
+    };
     let (server, mut events) = Server::bind(options)?;
     info!(address = %server.address(), "listening");
     let status = ServiceStatus::new("monitor");
@@ -96,6 +108,9 @@ pub fn run(args: &MonitorArgs, verbose: bool) -> Result<Ending, Failure> {
                     if let Some(readings) = readings {
                         monitor.report(readings, &status, now);
                     }
+                    if let Some(alerts) = &mut alerts {
+                        alerts.advance(monitor);
+                    }
                 }
             }
             if again.swap(false, Ordering::Relaxed) {
@@ -108,6 +123,9 @@ pub fn run(args: &MonitorArgs, verbose: bool) -> Result<Ending, Failure> {
     status.stopping();
     drop(metrics);
     registry.close(&mut monitor);
+    if let Some(alerts) = &mut alerts {
+        alerts.close();
+    }
     Ok(signal.map_or(Ending::Done, Ending::of_service))
 }
 
@@ -136,6 +154,7 @@ impl Reload<'_> {
     ) -> Result<Changes, Failure> {
         let loaded = load(self.args)?;
         weir_monitor::check_queries(&loaded.config.queries)?;
+        alerts(&loaded.config)?;
         self.server.reload()?;
         let config = &loaded.config;
         monitor.set_pace(nanos(config.heartbeat.0), nanos(config.idle.0));
@@ -158,6 +177,13 @@ fn load(args: &MonitorArgs) -> Result<Loaded<MonitorConfig>, Failure> {
         config.state.clone_from(state);
     }
     Ok(loaded)
+}
+
+/// The checked alerts of the configuration.
+fn alerts(config: &MonitorConfig) -> Result<Option<FleetAlertFile>, Failure> {
+    let read =
+        |alerts: &MonitorAlerts| FleetAlertFile::read(&alerts.file, alerts.routes.as_deref());
+    config.alerts.as_ref().map(read).transpose()
 }
 
 fn engine_options(config: &MonitorConfig) -> MonitorOptions {

@@ -3,6 +3,7 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -114,6 +115,12 @@ fn answer(stream: TcpStream, status: u16) -> Post {
     post
 }
 
+/// Whether a file of the state directory has the events that wait for a webhook.
+fn is_spool(path: &Path) -> bool {
+    let name = path.file_name().and_then(|name| name.to_str());
+    name.is_some_and(|name| name.starts_with("webhook-"))
+}
+
 fn watch(args: &[&str]) -> CommandOutput {
     run(&[&["alert", "watch", "--from", SAMPLE], args].concat())
 }
@@ -198,10 +205,7 @@ fn a_webhook_that_fails_gets_the_events_again_and_one_that_refuses_does_not() {
     let first_id = hook.events()[0]["id"].clone();
     let spooled = std::fs::read_dir(&state).unwrap();
     let spooled: Vec<_> = spooled.map(|e| e.unwrap().path()).collect();
-    let spool = spooled
-        .iter()
-        .find(|p| p.extension().is_some_and(|e| e == "jsonl"))
-        .unwrap();
+    let spool = spooled.iter().find(|p| is_spool(p)).unwrap();
     let text = std::fs::read_to_string(spool).unwrap();
     assert!(text.contains(first_id.as_str().unwrap()), "{text}");
 
@@ -248,7 +252,7 @@ fn events_that_wait_are_delivered_by_the_next_run() {
     let spool = std::fs::read_dir(&state)
         .unwrap()
         .map(|e| e.unwrap().path());
-    let mut spool = spool.filter(|path| path.extension().is_some_and(|e| e == "jsonl"));
+    let mut spool = spool.filter(|path| is_spool(path));
     assert_eq!(std::fs::read_to_string(spool.next().unwrap()).unwrap(), "");
 }
 
@@ -442,4 +446,81 @@ fn a_kill_and_a_restart_do_not_fire_a_second_time() {
         load.join().unwrap();
     }
     assert_eq!(ids[0], ids[1], "the same firing");
+}
+
+#[test]
+fn a_silence_withholds_messages_and_not_states() {
+    let scratch = Scratch::new();
+    let file = scratch.write("alerts.cql", BUSY);
+    let state = scratch.path().join("state").display().to_string();
+    let silence = |args: &[&str]| run(&[&["alert"], args, &["--state", &state]].concat());
+    let add = [
+        "silence",
+        "--alert",
+        "busy",
+        "--for",
+        "1h",
+        "--comment",
+        "maintenance",
+    ];
+    let id = silence(&add).fine();
+    let hook = Hook::start(&[200]);
+    let watched = |more: &[&str]| {
+        let url = hook.url();
+        let args = [&["-f", &file, "--webhook", &url, "--state", &state], more].concat();
+        watch(&args).fine()
+    };
+    let text = watched(&[]);
+    assert!(
+        text.contains("pending -> firing") && text.contains("(silenced)"),
+        "{text}"
+    );
+    assert!(hook.events().is_empty());
+    let listed = silence(&["silences", "--json"]).fine();
+    let listed: Value = serde_json::from_str(&listed).unwrap();
+    assert_eq!(listed[0]["id"], id.trim());
+    assert_eq!(listed[0]["comment"], "maintenance");
+    silence(&["unsilence", id.trim()]).fine();
+    assert_eq!(silence(&["silences"]).fine(), "no silences\n");
+    let again = silence(&["unsilence", id.trim()]);
+    assert!(
+        again.code == 2 && again.err.contains("alert silences"),
+        "{}",
+        again.err
+    );
+    assert_eq!(silence(&["silence", "--for", "1h"]).code, 2);
+}
+
+#[test]
+fn a_route_groups_events_and_selects_the_receiver() {
+    let scratch = Scratch::new();
+    let file = scratch.write("alerts.cql", BUSY);
+    let (pager, mail) = (Hook::start(&[200]), Hook::start(&[200]));
+    let routes = format!(
+        "[[receiver]]\nname = \"pager\"\nwebhook = \"{}\"\n\
+         [[receiver]]\nname = \"mail\"\nwebhook = \"{}\"\n\
+         [[route]]\nalerts = [\"busy\"]\nreceivers = [\"pager\"]\ngroup_by = [\"alert\"]\n\
+         group_wait = \"100 ms\"\n[[route]]\nreceivers = [\"mail\"]\n",
+        pager.url(),
+        mail.url()
+    );
+    let path = scratch.write("routes.toml", &routes);
+    watch(&["-f", &file, "--routes", &path]).fine();
+    let states: Vec<Value> = pager.events().iter().map(|e| e["state"].clone()).collect();
+    assert_eq!(states, ["firing"]);
+    let posts = pager.posts.lock().unwrap();
+    assert_eq!(
+        posts[0].json()["group"],
+        serde_json::json!({"alert": "busy"})
+    );
+    drop(posts);
+    assert!(mail.events().is_empty());
+    let wrong = scratch.write("wrong.toml", &routes.replace("[\"mail\"]", "[\"male\"]"));
+    let wrong = watch(&["-f", &file, "--routes", &wrong]);
+    assert_eq!(wrong.code, 2);
+    assert!(
+        wrong.err.contains("no [[receiver]] with the name `male`"),
+        "{}",
+        wrong.err
+    );
 }

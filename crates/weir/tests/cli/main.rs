@@ -3,6 +3,7 @@
 mod act;
 mod advise;
 mod agent;
+mod alert_actions;
 mod alert_receivers;
 mod alerts;
 mod blktrace;

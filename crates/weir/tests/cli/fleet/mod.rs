@@ -2,6 +2,7 @@
 //! and clients.
 
 mod access;
+mod alerts;
 mod answers;
 mod hosts;
 mod measured;
