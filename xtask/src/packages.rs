@@ -50,8 +50,9 @@ pub const GUEST: &[&str] = &[
 /// Required for guests of another architecture, besides what packages a release.
 pub const FOREIGN_GUEST: &[&str] = &["qemu-system-arm", "debian-archive-keyring", "mmdebstrap"];
 
-/// Required for the tests of the console's page. Ubuntu has it as a snap only.
-pub const BROWSER: &[&str] = &["chromium"];
+/// Required for the tests of the console's page: a browser, which Ubuntu has as a snap only, and
+/// the type checker of its scripts.
+pub const BROWSER: &[&str] = &["chromium", "node-typescript"];
 
 /// Installs all of them.
 pub fn run(_args: &[String]) -> Result<()> {

@@ -1,5 +1,7 @@
-//! `/api/v1/..`: queries, checks, plans and the list of streams over HTTP.
+//! `/api/v1/..`: queries, checks and plans over HTTP. What describes the host or the fleet is in
+//! [`crate::state_api`].
 
+use std::io::Read;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,9 +21,10 @@ use tokio::io::AsyncReadExt;
 use tokio::sync::OwnedSemaphorePermit;
 use weir_query::library::{TextKind, kind};
 
-use crate::program::{self, ProgramError, QueryProcess};
+use crate::program::{self, ProgramError, QueryProcess, ResultSource};
 use crate::server::{ConsoleState, SOCKETS_MAX};
-use crate::socket;
+use crate::shared_source::SourceRequest;
+use crate::{socket, state_api};
 
 /// The description of the API (OpenAPI 3.1).
 pub const OPENAPI: &str = include_str!("openapi.json");
@@ -84,7 +87,7 @@ pub fn router() -> Router<Arc<ConsoleState>> {
         .route("/api/v1/push", get(push))
         .route("/api/v1/query", get(query))
         .route("/api/v1/status", get(status))
-        .route("/api/v1/streams", get(streams))
+        .merge(state_api::router())
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
 }
 
@@ -122,14 +125,25 @@ async fn session(
 #[serde(deny_unknown_fields)]
 struct QueryBody {
     q: String,
+    source: Option<String>,
 }
 
 type JsonQuery = Result<Json<QueryBody>, JsonRejection>;
 
-fn text_of(body: JsonQuery) -> Result<String, ApiError> {
+/// The query of a body and its source.
+fn text_of(service: &ConsoleState, body: JsonQuery) -> Result<(String, ResultSource), ApiError> {
     let Json(body) = body.map_err(|e| ApiError::new(e.status(), e.body_text()))?;
     bounded(&body.q)?;
-    Ok(body.q)
+    Ok((body.q, source_of(service, body.source.as_deref())?))
+}
+
+/// The source that a client names.
+///
+/// # Errors
+/// When there is no such source.
+pub fn source_of(service: &ConsoleState, name: Option<&str>) -> Result<ResultSource, ApiError> {
+    let source = service.sources.resolve(name);
+    source.map_err(|message| ApiError::new(StatusCode::BAD_REQUEST, message))
 }
 
 fn bounded(text: &str) -> Result<(), ApiError> {
@@ -163,33 +177,35 @@ async fn check(
     State(service): State<Arc<ConsoleState>>,
     body: JsonQuery,
 ) -> Result<Json<Value>, ApiError> {
-    let text = text_of(body)?;
+    let (text, source) = text_of(&service, body)?;
     let _permit = permit(&service)?;
-    Ok(Json(service.program.check(&text).await?))
+    Ok(Json(service.program.check(&source, &text).await?))
 }
 
 async fn explain(
     State(service): State<Arc<ConsoleState>>,
     body: JsonQuery,
 ) -> Result<Json<Value>, ApiError> {
-    let text = text_of(body)?;
+    let (text, source) = text_of(&service, body)?;
     let _permit = permit(&service)?;
-    checked(&service, &text).await?;
-    Ok(Json(service.program.explain(&text).await?))
-}
-
-async fn streams(State(service): State<Arc<ConsoleState>>) -> Result<Json<Value>, ApiError> {
-    let _permit = permit(&service)?;
-    Ok(Json(service.program.streams().await?))
+    checked(&service, &source, &text).await?;
+    Ok(Json(service.program.explain(&source, &text).await?))
 }
 
 async fn status(State(service): State<Arc<ConsoleState>>) -> Json<Value> {
-    let sources = service.program.sources.iter();
-    let sources: Vec<_> = sources.map(|option| option.to_string_lossy()).collect();
+    let program = &service.program;
+    let options = program.from.iter().chain(&program.define);
+    let options: Vec<_> = options.map(|option| option.to_string_lossy()).collect();
+    let monitor = program.monitor.as_ref();
+    let monitor = monitor.map(|address| address.to_string_lossy());
     Json(json!({
         "version": env!("CARGO_PKG_VERSION"),
-        "live": service.program.live,
-        "options": sources,
+        "live": program.live,
+        "options": options,
+        "monitor": monitor,
+        "recent": service.sources.has_recent,
+        "recordings": service.sources.folder.is_some(),
+        "act": service.may_act,
         "queries": service.queries.running(),
         "sockets": SOCKETS_MAX - service.sockets.available_permits(),
     }))
@@ -208,12 +224,12 @@ async fn push(
         let message = format!("{SOCKETS_MAX} tabs are connected already; close one");
         ApiError::new(StatusCode::SERVICE_UNAVAILABLE, message)
     })?;
-    let queries = service.queries.clone();
+    let (queries, sources) = (service.queries.clone(), service.sources.clone());
     let upgrade = upgrade
         .max_message_size(socket::MESSAGE_BYTES_MAX)
         .max_frame_size(socket::MESSAGE_BYTES_MAX);
     Ok(upgrade.on_upgrade(async move |socket| {
-        socket::serve(socket, queries).await;
+        socket::serve(socket, queries, sources).await;
         drop(permit);
     }))
 }
@@ -228,6 +244,7 @@ struct QueryParameters {
     span: Option<String>,
     #[serde(default)]
     changes: bool,
+    source: Option<String>,
 }
 
 /// The formats of a result.
@@ -238,6 +255,7 @@ enum ResultFormat {
     Json,
     Csv,
     Arrow,
+    Parquet,
 }
 
 impl ResultFormat {
@@ -248,6 +266,7 @@ impl ResultFormat {
             ResultFormat::Json => ("json", "application/x-ndjson", "json"),
             ResultFormat::Csv => ("csv-safe", "text/csv; charset=utf-8; header=present", "csv"),
             ResultFormat::Arrow => ("arrow", "application/vnd.apache.arrow.stream", "arrow"),
+            ResultFormat::Parquet => ("parquet", "application/vnd.apache.parquet", "parquet"),
         }
     }
 }
@@ -260,33 +279,102 @@ async fn query(
         parameters.map_err(|e| ApiError::new(StatusCode::BAD_REQUEST, e.body_text()))?;
     let text = &parameters.q;
     is_query(text).map_err(|message| ApiError::new(StatusCode::BAD_REQUEST, message))?;
+    let source = source_of(&service, parameters.source.as_deref())?;
     let permit = permit(&service)?;
-    if service.program.live && parameters.span.is_none() && !parameters.changes {
+    let is_live = source.is_live(&service.program);
+    if is_live && parameters.span.is_none() && !parameters.changes {
         let message = "the state at the end of a live query requires `for`, such as for=10s; \
             changes=true streams the changes";
         return Err(ApiError::new(StatusCode::BAD_REQUEST, message));
     }
-    let result = checked(&service, text).await?;
+    let result = checked(&service, &source, text).await?;
     let (name, media_type, extension) = parameters.format.names();
-    let mut arguments = vec!["--format", name];
-    let span = parameters.span.map(|span| format!("--for={span}"));
-    arguments.extend(span.as_deref());
-    if result["shape"] == "relation" && !parameters.changes {
-        arguments.push("--final");
-    }
-    let process = QueryProcess::start(service.program.command("query", &arguments, text))?;
-    let body = ResultBody::begin(process, permit).await?;
+    let last = result["shape"] == "relation" && !parameters.changes;
+    let body = if source == ResultSource::Recent {
+        let request = SourceRequest::Query {
+            q: text.clone(),
+            recent: true,
+            format: name.to_owned(),
+            last,
+        };
+        recent_body(&service, request, permit).await?
+    } else {
+        let mut arguments = vec!["--format", name];
+        let span = parameters.span.map(|span| format!("--for={span}"));
+        arguments.extend(span.as_deref());
+        arguments.extend(last.then_some("--final"));
+        let command = service.program.query(&source, &arguments, text);
+        let process = QueryProcess::start(command)?;
+        ResultBody::begin(process, Some(permit)).await?.into_body()
+    };
     let file = format!("attachment; filename=\"result.{extension}\"");
     let headers = [
         (CONTENT_TYPE, media_type.to_owned()),
         (CONTENT_DISPOSITION, file),
     ];
-    Ok((headers, body.into_body()).into_response())
+    Ok((headers, body).into_response())
+}
+
+/// The result of a query on the retained requests. A slow client delays only its own query.
+async fn recent_body(
+    service: &ConsoleState,
+    request: SourceRequest,
+    permit: OwnedSemaphorePermit,
+) -> Result<Body, ApiError> {
+    let shared = service.queries.shared_source().clone();
+    let (parts, mut received) = tokio::sync::mpsc::channel(4);
+    tokio::task::spawn_blocking(move || {
+        let _permit = permit;
+        let failed = |message: String| Err(std::io::Error::other(message));
+        let mut reader = match shared.open(&request) {
+            Ok(reader) => reader,
+            Err(ProgramError::Failed(message) | ProgramError::Refused(message)) => {
+                // The client may have disconnected.
+                let _ = parts.blocking_send(failed(message));
+                return;
+            }
+        };
+        let mut part = vec![0; PART_BYTES_MAX];
+        let last = loop {
+            match reader.read(&mut part) {
+                Ok(0) => break None,
+                Ok(size) => {
+                    let bytes = Bytes::copy_from_slice(&part[..size]);
+                    if parts.blocking_send(Ok(bytes)).is_err() {
+                        return;
+                    }
+                }
+                Err(error) => break Some(failed(error.to_string())),
+            }
+        };
+        let end = reader.end().filter(|end| end.reason != "end");
+        let refused = |message: &String| failed(format!("the recent requests: {message}"));
+        let last = last.or(end.map(|end| refused(&end.message)));
+        if let Some(last) = last {
+            let _ = parts.blocking_send(last);
+        }
+    });
+    let first = match received.recv().await {
+        Some(Err(error)) => return Err(ProgramError::Refused(error.to_string()).into()),
+        first => first,
+    };
+    let parts = futures_util::stream::unfold((first, received), |(first, mut received)| async {
+        let part = match first {
+            Some(part) => Some(part),
+            None => received.recv().await,
+        };
+        part.map(|part: std::io::Result<Bytes>| (part, (None, received)))
+    });
+    Ok(Body::from_stream(parts))
 }
 
 /// The result of the check of a correct query.
-async fn checked(service: &ConsoleState, text: &str) -> Result<Value, ApiError> {
-    let mut result = service.program.check(text).await?;
+async fn checked(
+    service: &ConsoleState,
+    source: &ResultSource,
+    text: &str,
+) -> Result<Value, ApiError> {
+    let mut result = service.program.check(source, text).await?;
     if result["ok"] == true {
         return Ok(result);
     }
@@ -298,7 +386,11 @@ async fn checked(service: &ConsoleState, text: &str) -> Result<Value, ApiError> 
     })
 }
 
-fn permit(service: &ConsoleState) -> Result<OwnedSemaphorePermit, ApiError> {
+/// A permit for a process.
+///
+/// # Errors
+/// When too many run.
+pub fn permit(service: &ConsoleState) -> Result<OwnedSemaphorePermit, ApiError> {
     service.requests.clone().try_acquire_owned().map_err(|_| {
         let message = "too many queries run; wait for one of them, or end it";
         ApiError::new(StatusCode::SERVICE_UNAVAILABLE, message)
@@ -306,19 +398,22 @@ fn permit(service: &ConsoleState) -> Result<OwnedSemaphorePermit, ApiError> {
 }
 
 /// The output of a process as the body of a response.
-struct ResultBody {
+pub struct ResultBody {
     process: QueryProcess,
     messages: Option<tokio::task::JoinHandle<Vec<u8>>>,
     first: Option<Bytes>,
     ended: bool,
-    _permit: OwnedSemaphorePermit,
+    _permit: Option<OwnedSemaphorePermit>,
 }
 
 impl ResultBody {
     /// Waits for the first part, so that a process that fails at its start is an error.
-    async fn begin(
+    ///
+    /// # Errors
+    /// Those of the process.
+    pub async fn begin(
         mut process: QueryProcess,
-        permit: OwnedSemaphorePermit,
+        permit: Option<OwnedSemaphorePermit>,
     ) -> Result<ResultBody, ApiError> {
         let messages = process.child().stderr.take().expect("it is a pipe");
         let mut body = ResultBody {
@@ -365,7 +460,7 @@ impl ResultBody {
     }
 
     /// A body that breaks off if the process fails, so that no client takes a part for the whole.
-    fn into_body(self) -> Body {
+    pub fn into_body(self) -> Body {
         let parts = futures_util::stream::unfold(self, |mut body| async {
             let part = body.next_part().await.transpose()?;
             let part = part.map_err(|error| match error {

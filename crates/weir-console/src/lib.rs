@@ -3,7 +3,8 @@
 //!
 //! ```text
 //! browser ──HTTP, WebSocket──▶ server ──starts──▶ weir query, check, explain (a process each)
-//!                                 ◀──Arrow, JSON, CSV (a pipe)──
+//!                                │ ◀──Arrow, JSON, CSV (a pipe)──
+//!                                └──starts──▶ weir console-source: all live queries of requests
 //! ```
 //!
 //! | module | gives |
@@ -11,7 +12,11 @@
 //! | [`server`] | connections, routes, the headers of every response |
 //! | [`access`] | which requests are accepted: `Host`, `Origin`, the link's secret, the cookie |
 //! | [`api`] | `/api/v1/..`, described by [`OPENAPI`] |
+//! | [`state_api`] | the part of it that describes the host, its queries and the fleet |
 //! | [`program`] | the processes that run queries |
+//! | [`process_cost`] | their processor time and memory |
+//! | [`shared_source`] | the process that reads the live source for all tabs, and retains requests |
+//! | [`sources`] | the sources that a client may name |
 //! | [`standing`] | standing queries: one process for all tabs with the same query |
 //! | [`socket`] | the WebSocket of a tab: subscriptions, credit, skipped frames |
 //! | [`frame`] | the binary frames of the WebSocket |
@@ -24,10 +29,14 @@ pub mod access;
 pub mod api;
 pub mod assets;
 pub mod frame;
+pub mod process_cost;
 pub mod program;
 pub mod server;
+pub mod shared_source;
 pub mod socket;
+pub mod sources;
 pub mod standing;
+pub mod state_api;
 
 pub use api::OPENAPI;
 pub use program::Program;

@@ -1,6 +1,6 @@
 //! [`Program`]: the processes that run queries.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Command, ExitStatus, Output, Stdio};
@@ -23,18 +23,48 @@ const MESSAGES_BYTES_MAX: usize = 16 << 10;
 const REFUSED: i32 = 2;
 
 /// The program `weir`, and the options with which queries run.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Program {
     /// The executable.
     pub executable: PathBuf,
-    /// Options of `weir query`, `explain` and `check`: `--from` and `--define`.
-    pub sources: Vec<OsString>,
-    /// Further options of `weir query`.
+    /// The sources of this command line: options `--from`, or none.
+    pub from: Vec<OsString>,
+    /// Definitions for queries: options `--define`.
+    pub define: Vec<OsString>,
+    /// Further options of `weir query` for these sources.
     pub query_options: Vec<OsString>,
-    /// Further options of `weir explain`.
+    /// Further options of `weir explain` for these sources.
     pub explain_options: Vec<OsString>,
+    /// Options of `weir query` for other recordings.
+    pub recording_options: Vec<OsString>,
+    /// Options of the process that reads the live source for all tabs.
+    pub shared_options: Vec<OsString>,
+    /// Options of `weir alert watch`.
+    pub alert_options: Vec<OsString>,
+    /// The address of the monitor of a fleet; `None` on a single host.
+    pub monitor: Option<OsString>,
+    /// Further options of `weir fleet`.
+    pub fleet_options: Vec<OsString>,
     /// Whether the sources are live. A recording waits for slow clients.
     pub live: bool,
+}
+
+/// The source of a result.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ResultSource {
+    /// The sources of the command line, or the fleet.
+    Own,
+    /// The requests that were retained.
+    Recent,
+    /// A recording of the folder.
+    Recording(PathBuf),
+}
+
+impl ResultSource {
+    /// Whether a result of it has no end, so that slow clients skip states.
+    pub fn is_live(&self, program: &Program) -> bool {
+        *self == ResultSource::Own && program.live
+    }
 }
 
 /// An error of a process: what it printed.
@@ -47,18 +77,52 @@ pub enum ProgramError {
 }
 
 impl Program {
-    /// `weir COMMAND SOURCES OPTIONS ARGUMENTS -- TEXT`, which ends when its output is closed.
-    pub fn command(&self, command: &str, arguments: &[&str], text: &str) -> Command {
+    /// Whether one process reads the live source for all tabs.
+    pub fn is_shared(&self) -> bool {
+        self.live && self.monitor.is_none()
+    }
+
+    /// The option that names the monitor.
+    fn monitor_option(&self) -> Vec<OsString> {
+        let option = |address: &OsString| ["--monitor".into(), address.clone()];
+        self.monitor.iter().flat_map(option).collect()
+    }
+
+    /// `weir fleet COMMAND` with the options of the monitor.
+    pub fn fleet(&self, command: &str) -> Vec<OsString> {
+        let mut arguments = vec!["fleet".into(), command.into()];
+        arguments.extend(self.monitor_option());
+        arguments.extend(self.fleet_options.iter().cloned());
+        arguments
+    }
+
+    /// `weir COMMAND`, which ends when its output is closed.
+    fn process<S: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = S>) -> Command {
         let mut process = Command::new(&self.executable);
-        process.arg0("weir").arg(command).args(&self.sources);
-        match command {
-            "query" => process.args(&self.query_options),
-            "explain" => process.args(&self.explain_options),
-            _ => &mut process,
+        process.arg0("weir").args(arguments).stdin(Stdio::null());
+        process.stdout(Stdio::piped()).stderr(Stdio::piped());
+        process
+    }
+
+    /// The options that name a source.
+    fn source_options(&self, source: &ResultSource) -> Vec<OsString> {
+        match source {
+            ResultSource::Own | ResultSource::Recent => self.from.clone(),
+            ResultSource::Recording(path) => vec!["--from".into(), path.into()],
+        }
+    }
+
+    /// `weir query SOURCE OPTIONS ARGUMENTS -- TEXT`.
+    pub fn query(&self, source: &ResultSource, arguments: &[&str], text: &str) -> Command {
+        let mut process = self.process(["query"]);
+        process.args(self.source_options(source)).args(&self.define);
+        match source {
+            ResultSource::Recording(_) => process.args(&self.recording_options),
+            _ => process
+                .args(&self.query_options)
+                .args(self.monitor_option()),
         };
         process.args(arguments).arg("--").arg(text);
-        process.stdin(Stdio::null());
-        process.stdout(Stdio::piped()).stderr(Stdio::piped());
         process
     }
 
@@ -66,8 +130,11 @@ impl Program {
     ///
     /// # Errors
     /// When the process fails.
-    pub async fn check(&self, text: &str) -> Result<Value, ProgramError> {
-        let output = run(self.command("check", &["--json"], text)).await?;
+    pub async fn check(&self, source: &ResultSource, text: &str) -> Result<Value, ProgramError> {
+        let mut process = self.process(["check", "--json"]);
+        process.args(self.source_options(source)).args(&self.define);
+        process.arg("--").arg(text);
+        let output = run(process).await?;
         match output.status.code() {
             Some(0 | REFUSED) if output.stdout.first() == Some(&b'{') => json(&output.stdout),
             _ => Err(error(output.status, &output.stderr)),
@@ -78,22 +145,53 @@ impl Program {
     ///
     /// # Errors
     /// When the query is incorrect, or the process fails.
-    pub async fn explain(&self, text: &str) -> Result<Value, ProgramError> {
-        let output = run(self.command("explain", &["--json"], text)).await?;
+    pub async fn explain(&self, source: &ResultSource, text: &str) -> Result<Value, ProgramError> {
+        let mut process = self.process(["explain", "--json"]);
+        process.args(self.source_options(source)).args(&self.define);
+        match source {
+            ResultSource::Recording(_) => &mut process,
+            _ => process
+                .args(&self.explain_options)
+                .args(self.monitor_option()),
+        };
+        process.arg("--").arg(text);
+        self.json_of(process).await
+    }
+
+    /// The output of `weir ARGUMENTS`, which is JSON.
+    ///
+    /// # Errors
+    /// When the process fails.
+    pub async fn json<S: AsRef<OsStr>>(
+        &self,
+        arguments: impl IntoIterator<Item = S>,
+    ) -> Result<Value, ProgramError> {
+        self.json_of(self.process(arguments)).await
+    }
+
+    /// Runs `weir ARGUMENTS` to its end.
+    ///
+    /// # Errors
+    /// When the process fails.
+    pub async fn run<S: AsRef<OsStr>>(
+        &self,
+        arguments: impl IntoIterator<Item = S>,
+    ) -> Result<(), ProgramError> {
+        let output = run(self.process(arguments)).await?;
         match output.status.success() {
-            true => json(&output.stdout),
+            true => Ok(()),
             false => Err(error(output.status, &output.stderr)),
         }
     }
 
-    /// The result of `weir streams --json`.
-    ///
-    /// # Errors
-    /// When the process fails.
-    pub async fn streams(&self) -> Result<Value, ProgramError> {
-        let mut process = Command::new(&self.executable);
-        process.args(["streams", "--json"]).stdin(Stdio::null());
-        process.stdout(Stdio::piped()).stderr(Stdio::piped());
+    /// `weir alert watch --json` with the rules of this command line.
+    pub fn alerts(&self) -> Command {
+        let mut process = self.process(["alert", "watch", "--json", "--pending"]);
+        process.args(&self.alert_options);
+        process
+    }
+
+    async fn json_of(&self, process: Command) -> Result<Value, ProgramError> {
         let output = run(process).await?;
         match output.status.success() {
             true => json(&output.stdout),

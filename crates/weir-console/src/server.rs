@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,6 +22,7 @@ use tokio::sync::{Semaphore, oneshot};
 
 use crate::access::{AccessControl, Rejection};
 use crate::program::Program;
+use crate::sources::Sources;
 use crate::standing::StandingQueries;
 use crate::{api, assets};
 
@@ -64,6 +66,10 @@ pub struct ConsoleOptions {
     pub program: Program,
     /// The maximum number of queries that run at a time.
     pub queries_max: usize,
+    /// The folder of recordings that clients may open.
+    pub recordings: Option<PathBuf>,
+    /// Whether clients may end leases.
+    pub may_act: bool,
     /// Receives the link to open: at the start, and a new one when it was used.
     pub on_link: Box<dyn Fn(&str) + Send + Sync>,
 }
@@ -76,6 +82,10 @@ pub struct ConsoleState {
     pub program: Program,
     /// The standing queries.
     pub queries: Arc<StandingQueries>,
+    /// The sources that clients may name.
+    pub sources: Arc<Sources>,
+    /// Whether clients may end leases.
+    pub may_act: bool,
     /// A permit for each query over HTTP.
     pub requests: Arc<Semaphore>,
     /// A permit for each WebSocket.
@@ -110,6 +120,11 @@ impl Console {
         let service = Arc::new(ConsoleState {
             access: AccessControl::new(address.port())?,
             queries: Arc::new(StandingQueries::new(options.program.clone(), queries_max)),
+            sources: Arc::new(Sources {
+                has_recent: options.program.is_shared(),
+                folder: options.recordings,
+            }),
+            may_act: options.may_act,
             program: options.program,
             requests: Arc::new(Semaphore::new(queries_max)),
             sockets: Arc::new(Semaphore::new(SOCKETS_MAX)),
@@ -137,6 +152,11 @@ impl Console {
         };
         let thread = std::thread::Builder::new().name("weir-console".into());
         let thread = thread.spawn(serve)?;
+        if service.program.is_shared() {
+            // Requests are retained from now on; a failure is reported with the first query.
+            let shared = service.queries.shared_source().clone();
+            std::thread::spawn(move || shared.interval());
+        }
         service.announce();
         Ok(Console {
             service,

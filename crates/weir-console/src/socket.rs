@@ -4,7 +4,7 @@
 //!
 //! | from the client | meaning |
 //! | --- | --- |
-//! | `{"type":"subscribe","id":1,"q":"select .."}` | run a query, or join it |
+//! | `{"type":"subscribe","id":1,"q":"select .."}` | run a query, or join it; `source` names another source |
 //! | `{"type":"ack","id":1,"sequence":7}` | frame 7 was processed |
 //! | `{"type":"unsubscribe","id":1}` | end the subscription |
 //!
@@ -29,6 +29,7 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::program::ProgramError;
+use crate::sources::Sources;
 use crate::standing::{Cursor, QueryEnd, StandingQueries};
 
 /// The maximum number of unacknowledged frames of a subscription.
@@ -53,9 +54,19 @@ const PING_INTERVAL: Duration = Duration::from_secs(20);
 #[derive(Debug, Deserialize)]
 #[serde(tag = "type", rename_all = "lowercase", deny_unknown_fields)]
 enum ClientMessage {
-    Subscribe { id: u32, q: String },
-    Unsubscribe { id: u32 },
-    Ack { id: u32, sequence: u64 },
+    Subscribe {
+        id: u32,
+        q: String,
+        #[serde(default)]
+        source: Option<String>,
+    },
+    Unsubscribe {
+        id: u32,
+    },
+    Ack {
+        id: u32,
+        sequence: u64,
+    },
 }
 
 struct Subscription {
@@ -67,6 +78,7 @@ struct Subscription {
 /// The subscriptions of a tab.
 struct Tab {
     queries: Arc<StandingQueries>,
+    sources: Arc<Sources>,
     subscriptions: BTreeMap<u32, Subscription>,
     changed: Arc<Notify>,
     out: SplitSink<WebSocket, Message>,
@@ -77,10 +89,11 @@ struct Tab {
 struct Closed;
 
 /// Serves a tab until it disconnects.
-pub async fn serve(socket: WebSocket, queries: Arc<StandingQueries>) {
+pub async fn serve(socket: WebSocket, queries: Arc<StandingQueries>, sources: Arc<Sources>) {
     let (out, input) = socket.split();
     let mut tab = Tab {
         queries,
+        sources,
         subscriptions: BTreeMap::new(),
         changed: Arc::new(Notify::new()),
         out,
@@ -161,7 +174,9 @@ impl Tab {
             Message::Ping(_) | Message::Pong(_) => return Ok(()),
         };
         match serde_json::from_str(&text) {
-            Ok(ClientMessage::Subscribe { id, q }) => self.subscribe(id, &q).await,
+            Ok(ClientMessage::Subscribe { id, q, source }) => {
+                self.subscribe(id, &q, source.as_deref()).await
+            }
             Ok(ClientMessage::Unsubscribe { id }) => {
                 if let Some(subscription) = self.subscriptions.remove(&id) {
                     subscription.cursor.leave(&self.changed);
@@ -180,7 +195,7 @@ impl Tab {
         }
     }
 
-    async fn subscribe(&mut self, id: u32, text: &str) -> Result<(), Closed> {
+    async fn subscribe(&mut self, id: u32, text: &str, source: Option<&str>) -> Result<(), Closed> {
         if self.subscriptions.contains_key(&id) {
             return self.reject(&format!("subscription {id} exists")).await;
         }
@@ -195,7 +210,11 @@ impl Tab {
         if let Err(message) = crate::api::is_query(text) {
             return self.end(id, &refused(message)).await;
         }
-        match self.queries.subscribe(text, &self.changed) {
+        let source = match self.sources.resolve(source) {
+            Ok(source) => source,
+            Err(message) => return self.end(id, &refused(message)).await,
+        };
+        match self.queries.subscribe(&source, text, &self.changed) {
             Ok(cursor) => {
                 let subscription = Subscription {
                     cursor,

@@ -6,13 +6,19 @@
 //!
 //! A recording waits for its subscriber instead of leaving out rows, so each subscription to a
 //! recording has a process of its own.
+//!
+//! Live queries of requests run in the process that reads the source for all of them
+//! ([`crate::shared_source`]), others in a process of their own. A query that was started by
+//! `POST /api/v1/queries` runs without subscribers until it is ended.
 
 use std::collections::{HashMap, VecDeque};
-use std::io::{Read, Write};
-use std::process::{Child, Command};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::io::Read;
+use std::net::Shutdown;
+use std::os::unix::net::UnixStream;
+use std::process::Child;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use arrow_ipc::reader::StreamReader;
 use tokio::sync::Notify;
@@ -21,7 +27,14 @@ use weir_sink::view::deltas;
 use weir_sink::{RelationView, ResultSchema, arrow};
 
 use crate::frame::{self, FrameHeader, SNAPSHOT, TRUNCATED};
-use crate::program::{self, Program, ProgramError};
+use crate::program::{self, Program, ProgramError, ResultSource};
+use crate::shared_source::{ChunkReader, SharedSource, SourceEnd, SourceRequest};
+
+mod description;
+mod reading;
+
+pub use description::QueryDescription;
+use reading::{CountedReader, read_messages};
 
 /// The maximum number of rows of a frame, and of the most recent rows of a stream.
 pub const ROWS_MAX: usize = 20_000;
@@ -35,15 +48,24 @@ const LINGER: Duration = Duration::from_secs(15);
 /// All standing queries.
 pub struct StandingQueries {
     program: Program,
+    source: Arc<SharedSource>,
     queries_max: usize,
     /// The live queries by their text.
     shared: Mutex<HashMap<String, Arc<StandingQuery>>>,
-    /// All queries with a process.
+    /// All queries that run.
     all: Mutex<Vec<Weak<StandingQuery>>>,
+    /// Those that run without subscribers, and those that have failed since.
+    kept: Mutex<Vec<Arc<StandingQuery>>>,
+    queries_ever: AtomicU64,
 }
 
 /// A query that runs.
 pub struct StandingQuery {
+    id: u64,
+    text: String,
+    source: ResultSource,
+    name: Option<String>,
+    started: SystemTime,
     state: Mutex<State>,
     /// Signalled when rows of a recording have been sent.
     sent: Condvar,
@@ -65,7 +87,16 @@ struct State {
     waits: bool,
     end: Option<QueryEnd>,
     subscribers: Vec<Weak<Notify>>,
-    pid: u32,
+    runner: Option<Runner>,
+    bytes: u64,
+}
+
+/// What runs a query.
+enum Runner {
+    /// A process of its own.
+    Process(u32),
+    /// The process that reads the source for all queries, over this connection.
+    Shared(UnixStream),
 }
 
 /// How a query ended.
@@ -90,22 +121,119 @@ impl StandingQueries {
     /// No queries; at most `queries_max` run at a time.
     pub fn new(program: Program, queries_max: usize) -> StandingQueries {
         StandingQueries {
+            source: SharedSource::new(program.clone()),
             program,
             queries_max,
             shared: Mutex::default(),
             all: Mutex::default(),
+            kept: Mutex::default(),
+            queries_ever: AtomicU64::new(1),
         }
+    }
+
+    /// The process that reads the live source.
+    pub fn shared_source(&self) -> &Arc<SharedSource> {
+        &self.source
     }
 
     /// The number of queries that run.
     pub fn running(&self) -> usize {
+        self.all_running().len()
+    }
+
+    fn all_running(&self) -> Vec<Arc<StandingQuery>> {
         let mut all = lock(&self.all);
-        all.retain(|query| {
+        let running = |query: &Weak<StandingQuery>| {
             query
                 .upgrade()
-                .is_some_and(|q| lock(&q.state).end.is_none())
-        });
-        all.len()
+                .filter(|query| lock(&query.state).end.is_none())
+        };
+        let found: Vec<_> = all.iter().filter_map(running).collect();
+        all.retain(|query| running(query).is_some());
+        found
+    }
+
+    /// Every query that runs, and the standing ones that have failed.
+    pub fn list(&self) -> Vec<QueryDescription> {
+        let kept = lock(&self.kept).clone();
+        let is_other = |query: &Arc<StandingQuery>| !kept.iter().any(|k| Arc::ptr_eq(k, query));
+        let mut others = self.all_running();
+        others.retain(is_other);
+        let describe = |query: &Arc<StandingQuery>, is_standing| query.describe(is_standing);
+        let kept = kept.iter().map(|query| describe(query, true));
+        let mut list: Vec<_> = kept
+            .chain(others.iter().map(|query| describe(query, false)))
+            .collect();
+        list.sort_by_key(|query| query.id);
+        list
+    }
+
+    /// Ends a query by its number; false if there is none.
+    pub fn end_by_id(&self, id: u64) -> bool {
+        let mut kept = lock(&self.kept);
+        let was_kept = kept.iter().any(|query| query.id == id);
+        let of_kept = kept.iter().find(|query| query.id == id).cloned();
+        kept.retain(|query| query.id != id);
+        drop(kept);
+        let running = self.all_running().into_iter().find(|query| query.id == id);
+        let found = running.or(of_kept);
+        if let Some(query) = &found {
+            query.end();
+        }
+        was_kept || found.is_some()
+    }
+
+    /// Starts a live query that runs without subscribers until it is ended.
+    ///
+    /// # Errors
+    /// As [`StandingQueries::subscribe`], and when the name is in use.
+    pub fn keep(&self, name: Option<String>, text: &str) -> Result<QueryDescription, ProgramError> {
+        let refused = |why: String| Err(ProgramError::Refused(why));
+        if !self.program.live {
+            return refused("a query of a recording ends; only live queries are standing".into());
+        }
+        let mut kept = lock(&self.kept);
+        if name.is_some() && kept.iter().any(|query| query.name == name) {
+            let name = name.unwrap_or_default();
+            return refused(format!(
+                "a standing query is named {name} already; end it first"
+            ));
+        }
+        let query = self.start(&ResultSource::Own, name, text)?;
+        kept.push(query.clone());
+        lock(&self.shared).insert(text.to_owned(), query.clone());
+        Ok(query.describe(true))
+    }
+
+    fn start(
+        &self,
+        source: &ResultSource,
+        name: Option<String>,
+        text: &str,
+    ) -> Result<Arc<StandingQuery>, ProgramError> {
+        if self.running() >= self.queries_max {
+            let max = self.queries_max;
+            let message = format!(
+                "{max} queries run already; close a tab, or start weir console with a higher \
+                 --queries-max"
+            );
+            return Err(ProgramError::Failed(message));
+        }
+        let id = self.queries_ever.fetch_add(1, Ordering::Relaxed);
+        let query = StandingQuery {
+            id,
+            text: text.to_owned(),
+            source: source.clone(),
+            name,
+            started: SystemTime::now(),
+            state: Mutex::new(State::new(!source.is_live(&self.program))),
+            sent: Condvar::new(),
+            ended: AtomicBool::new(false),
+        };
+        let query = Arc::new(query);
+        query.start(&self.program, &self.source)?;
+        lock(&self.all).push(Arc::downgrade(&query));
+        Ok(query)
     }
 
     /// Subscribes to the result of `text`; `changed` is notified when there is more of it.
@@ -114,25 +242,17 @@ impl StandingQueries {
     /// When too many queries run, or the process cannot be started.
     pub fn subscribe(
         self: &Arc<Self>,
+        source: &ResultSource,
         text: &str,
         changed: &Arc<Notify>,
     ) -> Result<Cursor, ProgramError> {
-        let live = self.program.live;
         let mut shared = lock(&self.shared);
         shared.retain(|_, query| !query.has_ended());
-        let query = match shared.get(text) {
+        let live = source.is_live(&self.program);
+        let query = match shared.get(text).filter(|_| live) {
             Some(query) => query.clone(),
             None => {
-                if self.running() >= self.queries_max {
-                    let max = self.queries_max;
-                    let message = format!(
-                        "{max} queries run already; close a tab, or start weir console with a \
-                         higher --queries-max"
-                    );
-                    return Err(ProgramError::Failed(message));
-                }
-                let query = StandingQuery::start(&self.program, text)?;
-                lock(&self.all).push(Arc::downgrade(&query));
+                let query = self.start(source, None, text)?;
                 if live {
                     shared.insert(text.to_owned(), query.clone());
                 }
@@ -152,18 +272,18 @@ impl StandingQueries {
 
     /// Ends a query that has had no subscriber for [`LINGER`].
     fn left(self: &Arc<Self>, query: &Arc<StandingQuery>) {
-        let linger = match self.program.live {
+        let linger = match query.source.is_live(&self.program) {
             true => LINGER,
             false => Duration::ZERO,
         };
-        if query.has_subscribers() {
+        if query.has_subscribers() || self.is_kept(query) {
             return;
         }
         let (queries, query) = (self.clone(), query.clone());
         let check = async move {
             tokio::time::sleep(linger).await;
             let mut shared = lock(&queries.shared);
-            if !query.has_subscribers() {
+            if !query.has_subscribers() && !queries.is_kept(&query) {
                 shared.retain(|_, other| !Arc::ptr_eq(other, &query));
                 query.end();
             }
@@ -174,6 +294,10 @@ impl StandingQueries {
         }
     }
 
+    fn is_kept(&self, query: &Arc<StandingQuery>) -> bool {
+        lock(&self.kept).iter().any(|kept| Arc::ptr_eq(kept, query))
+    }
+
     /// Ends all queries.
     pub fn end(&self) {
         let all = lock(&self.all);
@@ -182,47 +306,93 @@ impl StandingQueries {
 }
 
 impl StandingQuery {
-    fn start(program: &Program, text: &str) -> Result<Arc<StandingQuery>, ProgramError> {
-        let mut command: Command = program.command("query", &["--format", "arrow"], text);
-        let mut child = command
-            .spawn()
-            .map_err(|e| ProgramError::Failed(format!("weir: {e}")))?;
-        let query = Arc::new(StandingQuery {
-            state: Mutex::new(State {
-                answer: None,
-                view: RelationView::new(VIEW_BYTES_MAX),
-                rows: VecDeque::new(),
-                first_row: 0,
-                next_row: 0,
-                version: 0,
-                sent_rows: 0,
-                waits: !program.live,
-                end: None,
-                subscribers: Vec::new(),
-                pid: child.id(),
-            }),
-            sent: Condvar::new(),
-            ended: AtomicBool::new(false),
-        });
-        let reader = query.clone();
+    /// Starts to read the result, in a thread of its own.
+    fn start(
+        self: &Arc<Self>,
+        program: &Program,
+        shared: &Arc<SharedSource>,
+    ) -> Result<(), ProgramError> {
+        let (reader, program, shared) = (self.clone(), program.clone(), shared.clone());
+        let run = move || {
+            let end = reader.run(&program, &shared);
+            let mut state = lock(&reader.state);
+            state.end = Some(end);
+            state.runner = None;
+            state.notify();
+        };
         let thread = std::thread::Builder::new().name("weir-standing".into());
-        let messages = child.stderr.take().map(read_messages);
-        let started = thread.spawn(move || reader.run(child, messages));
+        let started = thread.spawn(run);
         started.map_err(|e| ProgramError::Failed(format!("weir: {e}")))?;
-        Ok(query)
+        Ok(())
     }
 
     /// Reads the result up to its end.
-    fn run(&self, mut child: Child, messages: Option<std::thread::JoinHandle<Vec<u8>>>) {
+    fn run(&self, program: &Program, shared: &SharedSource) -> QueryEnd {
+        let is_recent = self.source == ResultSource::Recent;
+        if is_recent || program.is_shared() && self.source == ResultSource::Own {
+            match (self.run_shared(shared), is_recent) {
+                (Ok(end), _) if end.reason != "unsuited" => return QueryEnd::of(end),
+                (Ok(end), true) => {
+                    let message = format!("the recent requests cannot answer it: {}", end.message);
+                    return QueryEnd::new("failed", message);
+                }
+                (Err(message), true) => return QueryEnd::new("failed", message),
+                // A process of its own reports why the host cannot be observed.
+                (_, false) => {}
+            }
+        }
+        let mut command = program.query(&self.source, &["--format", "arrow"], &self.text);
+        match command.spawn() {
+            Ok(child) => self.run_process(child),
+            Err(error) => QueryEnd::new("failed", format!("weir: {error}")),
+        }
+    }
+
+    /// Sets what runs the query; false if it has been ended meanwhile.
+    fn runs_in(&self, runner: Runner) -> bool {
+        let mut state = lock(&self.state);
+        state.runner = Some(runner);
+        !self.ended.load(Ordering::Relaxed)
+    }
+
+    fn run_shared(&self, shared: &SharedSource) -> Result<SourceEnd, String> {
+        let request = SourceRequest::Query {
+            q: self.text.clone(),
+            recent: self.source == ResultSource::Recent,
+            format: "arrow".to_owned(),
+            last: false,
+        };
+        let reader = shared.open(&request).map_err(|error| match error {
+            ProgramError::Failed(message) | ProgramError::Refused(message) => message,
+        })?;
+        let closer = reader.closer().map_err(|e| e.to_string())?;
+        if !self.runs_in(Runner::Shared(closer)) {
+            return Ok(SourceEnd::new("end", ""));
+        }
+        let mut reader: ChunkReader = reader;
+        let read = self.read(&mut reader);
+        match (reader.end(), read) {
+            (Some(end), _) => Ok(end.clone()),
+            (None, Ok(())) => Ok(SourceEnd::new("end", "")),
+            // Rows that were shown would be repeated.
+            (None, Err(message)) => Ok(SourceEnd::new("failed", message)),
+        }
+    }
+
+    fn run_process(&self, mut child: Child) -> QueryEnd {
+        let messages = child.stderr.take().map(read_messages);
         let output = child.stdout.take().expect("it is a pipe");
-        let read = self.read(output);
+        let read = match self.runs_in(Runner::Process(child.id())) {
+            true => self.read(output),
+            false => Ok(()),
+        };
         if read.is_err() || self.ended.load(Ordering::Relaxed) {
             program::terminate(child.id());
         }
         let status = child.wait();
         let messages = messages.and_then(|thread| thread.join().ok());
         let messages = messages.unwrap_or_default();
-        let end = match (status, read) {
+        match (status, read) {
             (Ok(status), _) if !status.success() => match program::error(status, &messages) {
                 ProgramError::Refused(message) => QueryEnd::new("query", message),
                 ProgramError::Failed(message) => QueryEnd::new("failed", message),
@@ -232,14 +402,15 @@ impl StandingQuery {
             (Ok(_), Ok(())) => {
                 QueryEnd::new("end", String::from_utf8_lossy(&messages).into_owned())
             }
-        };
-        let mut state = lock(&self.state);
-        state.end = Some(end);
-        state.notify();
+        }
     }
 
     fn read(&self, output: impl Read) -> Result<(), String> {
-        let reader = StreamReader::try_new(output, None).map_err(|e| e.to_string())?;
+        let counted = CountedReader {
+            output,
+            count: |size| lock(&self.state).bytes += size as u64,
+        };
+        let reader = StreamReader::try_new(counted, None).map_err(|e| e.to_string())?;
         let answer = Arc::new(arrow::answer_of(&reader.schema())?);
         {
             let mut state = lock(&self.state);
@@ -295,8 +466,11 @@ impl StandingQuery {
     fn end(&self) {
         self.ended.store(true, Ordering::Relaxed);
         let state = lock(&self.state);
-        if state.end.is_none() {
-            program::terminate(state.pid);
+        match &state.runner {
+            Some(Runner::Process(pid)) => program::terminate(*pid),
+            // The reader reports the end of the connection.
+            Some(Runner::Shared(stream)) => drop(stream.shutdown(Shutdown::Both)),
+            None => {}
         }
         self.sent.notify_all();
     }
@@ -313,6 +487,24 @@ impl StandingQuery {
 }
 
 impl State {
+    /// Nothing yet; a result that `waits` omits no rows.
+    fn new(waits: bool) -> State {
+        State {
+            answer: None,
+            view: RelationView::new(VIEW_BYTES_MAX),
+            rows: VecDeque::new(),
+            first_row: 0,
+            next_row: 0,
+            version: 0,
+            sent_rows: 0,
+            waits,
+            end: None,
+            subscribers: Vec::new(),
+            runner: None,
+            bytes: 0,
+        }
+    }
+
     fn push(&mut self, batch: Batch) {
         self.next_row += batch.len() as u64;
         self.rows.push_back(batch);
@@ -427,32 +619,14 @@ impl QueryEnd {
             message: message.into().trim_end().to_owned(),
         }
     }
-}
 
-/// Reads the messages of a process in a thread of its own; keeps the last ones.
-fn read_messages(mut from: impl Read + Send + 'static) -> std::thread::JoinHandle<Vec<u8>> {
-    std::thread::spawn(move || {
-        let mut last = LastBytes::default();
-        // An error ends the messages as their end does.
-        let _ = std::io::copy(&mut from, &mut last);
-        last.0.into()
-    })
-}
-
-/// Keeps the last 16 KiB that are written to it.
-#[derive(Default)]
-struct LastBytes(VecDeque<u8>);
-
-impl Write for LastBytes {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.0.extend(bytes);
-        let excess = self.0.len().saturating_sub(16 << 10);
-        self.0.drain(..excess);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
+    fn of(end: SourceEnd) -> QueryEnd {
+        let reason = match &*end.reason {
+            "end" => "end",
+            "query" => "query",
+            _ => "failed",
+        };
+        QueryEnd::new(reason, end.message)
     }
 }
 

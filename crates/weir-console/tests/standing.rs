@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 use arrow_ipc::reader::StreamReader;
 use arrow_ipc::writer::StreamWriter;
 use tokio::sync::Notify;
-use weir_console::Program;
 use weir_console::frame::{FrameHeader, HEADER_BYTES, SNAPSHOT};
+use weir_console::program::{Program, ResultSource};
 use weir_console::standing::{Cursor as Subscription, ROWS_MAX, StandingQueries};
 use weir_model::{Batch, Column, Field, Schema, Shape, Type, Value};
 use weir_sink::{InstantUnit, ResultSchema, arrow};
@@ -47,10 +47,10 @@ impl Scene {
         fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
         let program = Program {
             executable: program,
-            sources: vec![],
-            query_options: vec![],
-            explain_options: vec![],
             live,
+            // A process for each query: the program of this test is not weir.
+            monitor: Some("unix:".into()),
+            ..Program::default()
         };
         Scene {
             folder,
@@ -60,7 +60,9 @@ impl Scene {
     }
 
     fn subscribe(&self) -> Subscription {
-        let subscribed = self.queries.subscribe("select 1", &self.changed);
+        let subscribed = self
+            .queries
+            .subscribe(&ResultSource::Own, "select 1", &self.changed);
         subscribed.unwrap_or_else(|error| panic!("{error:?}"))
     }
 
@@ -184,7 +186,9 @@ async fn a_stream_is_continued_and_a_reconnect_receives_recent_rows() {
     first.leave(&scene.changed);
     source.rows(15..20);
     let other = Arc::new(Notify::new());
-    let subscribed = scene.queries.subscribe("select 1", &other);
+    let subscribed = scene
+        .queries
+        .subscribe(&ResultSource::Own, "select 1", &other);
     let mut again = subscribed.unwrap_or_else(|error| panic!("{error:?}"));
     let frames = until(&mut again, 19);
     assert_eq!(frames[0].0.flags, SNAPSHOT);

@@ -14,6 +14,7 @@ pub mod plans;
 pub mod private;
 pub mod quantity;
 pub mod question;
+pub mod recent;
 pub mod run_loop;
 pub mod script_sources;
 pub mod service;

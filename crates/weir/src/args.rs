@@ -308,6 +308,18 @@ impl LimitArgs {
     }
 }
 
+/// The requests that a console retains.
+#[derive(Args, Debug, Clone)]
+#[command(next_help_heading = "Recent requests")]
+pub struct RecentArgs {
+    /// Retain the requests of this time, for selections on a heat map (live only)
+    #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = quantity::span)]
+    pub recent: Duration,
+    /// Maximum memory of the retained requests; the oldest ones are removed first
+    #[arg(long, value_name = "SIZE", default_value = "64MiB", value_parser = quantity::size)]
+    pub recent_memory: usize,
+}
+
 /// What a service logs on standard error.
 #[derive(Args, Debug, Clone)]
 #[command(next_help_heading = "Log")]

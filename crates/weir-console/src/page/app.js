@@ -1,20 +1,31 @@
-// The console: signs in, connects, and shows the page that the fragment of the address names.
+// The console: signs in, connects, and shows the page that the fragment of the address names, of the
+// source and the range that it names.
 
 import { element, isEditing } from "./elements.js";
 import { visible } from "./format.js";
+import * as alerts from "./page-alerts.js";
+import * as compare from "./page-compare.js";
 import * as disk from "./page-disk.js";
+import * as fleet from "./page-fleet.js";
 import * as overview from "./page-overview.js";
+import * as queries from "./page-queries.js";
 import * as query from "./page-query.js";
+import * as recordings from "./page-recordings.js";
+import { request } from "./panel.js";
 import { Push } from "./push.js";
-import { decode } from "./arrow.js";
+import { intervalOf, sourceContext, timeAxis } from "./source.js";
 
-/** The steps of charts over a recording, in CQL, in words, and in seconds. */
-const STEPS = [["10 ms", 0.01], ["100 ms", 0.1], ["1 s", 1], ["10 s", 10], ["1 min", 60], ["10 min", 600], ["1 h", 3600]];
-const COLUMNS_WANTED = 300;
-
-const PAGES = /** @type {Record<string, {show: typeof overview.show}>} */ ({ overview, disk, query });
+const PAGES = /** @type {Record<string, {show: typeof overview.show}>} */ (
+  { overview, disk, query, queries, recordings, compare, fleet, alerts });
+/** The pages of a source, which may have a time axis. */
+const OF_SOURCE = ["overview", "disk"];
+/** The key of each page. */
+const KEYS = /** @type {Record<string, string>} */ (
+  { o: "overview", d: "disk", q: "query", e: "queries", r: "recordings", f: "fleet", a: "alerts" });
 const root = /** @type {HTMLElement} */ (document.getElementById("page"));
+const bar = /** @type {HTMLElement} */ (document.getElementById("axis"));
 let close = () => {};
+let routes = 0;
 
 /** Trades the secret of the printed link for the cookie, and removes it from the address. */
 async function signIn() {
@@ -26,60 +37,100 @@ async function signIn() {
   });
 }
 
-/** The step that gives a chart of the recording some hundred columns. */
-async function recordingStep() {
-  const parameters = new URLSearchParams({ q: "select min(ts) as a, max(ts) as b from IO", format: "arrow" });
-  const response = await fetch(`api/v1/query?${parameters}`);
-  const { values, columns } = decode(await response.arrayBuffer());
-  const value = (/** @type {string} */ name) =>
-    Number(values[columns.findIndex((column) => column.name === name)]?.[0] ?? 0);
-  const seconds = (value("b") - value("a")) / 1000;
-  const fits = STEPS.find(([, step]) => seconds / Number(step) <= COLUMNS_WANTED);
-  return stepOf(fits ?? STEPS[STEPS.length - 1]);
+/**
+ * The interval in the fragment.
+ * @param {URLSearchParams} parameters
+ */
+function rangeOf(parameters) {
+  const [after, until] = ["after", "until"].map((name) => Number(parameters.get(name) ?? NaN));
+  return Number.isFinite(after) && Number.isFinite(until) && after < until ? { after, until } : null;
 }
 
-/** @param {(string | number)[]} step */
-function stepOf([cql, seconds]) {
-  return { cql: String(cql), label: String(cql), seconds: Number(seconds) };
+/**
+ * The address with another interval.
+ * @param {{after: number, until: number} | null} range
+ */
+function moveTo(range) {
+  const [name, ...rest] = location.hash.slice(1).split("&");
+  const parameters = new URLSearchParams(rest.join("&"));
+  for (const [key, value] of Object.entries(range ?? { after: null, until: null })) {
+    if (value === null) parameters.delete(key);
+    else parameters.set(key, String(value));
+  }
+  location.hash = String(parameters) === "" ? `#${name}` : `#${name}&${parameters}`;
+}
+
+/**
+ * @param {Push} push
+ * @param {any} status
+ */
+async function route(push, status) {
+  routes += 1;
+  const own = routes;
+  const [name, ...rest] = location.hash.slice(1).split("&");
+  const known = Object.hasOwn(PAGES, name) ? name : "overview";
+  const parameters = new URLSearchParams(rest.join("&"));
+  const source = parameters.get("source") || undefined;
+  close();
+  close = () => {};
+  for (const other of Object.keys(PAGES)) {
+    const link = document.getElementById(`nav-${other}`);
+    if (other === known) link?.setAttribute("aria-current", "page");
+    else link?.removeAttribute("aria-current");
+    // The pages of a source stay with it.
+    const kept = OF_SOURCE.includes(other) && other !== "disk" ? source : undefined;
+    link?.setAttribute("href", kept ? `#${other}&${new URLSearchParams({ source: kept })}` : `#${other}`);
+  }
+  document.title = `weir ${known}`;
+  text("source", sourceLabel(status, source));
+  const context = await sourceContext(push, status, source, rangeOf(parameters));
+  if (own !== routes) return;
+  bar.replaceChildren();
+  close = PAGES[known].show(root, parameters, context);
+  if (OF_SOURCE.includes(known) && !context.live) {
+    const interval = await intervalOf(source);
+    if (own === routes && interval.end > interval.begin) {
+      bar.replaceChildren(timeAxis(interval, context.range, moveTo));
+    }
+  }
+}
+
+/**
+ * @param {any} status
+ * @param {string | undefined} source
+ */
+function sourceLabel(status, source) {
+  if (source !== undefined) return visible(source);
+  if (status.monitor !== null) return visible(`fleet ${status.monitor}`);
+  return visible(status.options.join(" ") || "live");
 }
 
 async function start() {
   await signIn();
-  const response = await fetch("api/v1/status");
-  const status = await response.json();
-  if (!response.ok) {
-    root.replaceChildren(element("h1", {}, "Not signed in"), element("p", { class: "error" }, status.error.message));
-    return;
-  }
-  text("source", visible(status.options.join(" ") || "live"));
+  const status = await request("api/v1/status").catch((error) => {
+    root.replaceChildren(element("h1", {}, "Not signed in"), element("p", { class: "error" }, error.message));
+    return null;
+  });
+  if (status === null) return;
   const push = new Push((isConnected, state) => {
     text("connection", state);
     document.body.dataset.connected = String(isConnected);
   });
-  const step = status.live ? stepOf(STEPS[2]) : await recordingStep().catch(() => stepOf(STEPS[2]));
-  const context = { push, live: status.live, step };
-  const route = () => {
-    const [name, ...rest] = location.hash.slice(1).split("&");
-    const known = Object.hasOwn(PAGES, name) ? name : "overview";
-    close();
-    for (const other of Object.keys(PAGES)) {
-      const link = document.getElementById(`nav-${other}`);
-      if (other === known) link?.setAttribute("aria-current", "page");
-      else link?.removeAttribute("aria-current");
-    }
-    document.title = `weir ${known}`;
-    close = PAGES[known].show(root, new URLSearchParams(rest.join("&")), context);
-  };
-  globalThis.addEventListener("hashchange", route);
+  const show = () => route(push, status).catch((error) => {
+    root.replaceChildren(element("p", { class: "error" }, error.message));
+  });
+  globalThis.addEventListener("hashchange", show);
   document.addEventListener("keydown", (event) => {
     if (isEditing(event.target) || event.ctrlKey || event.altKey || event.metaKey) return;
-    const name = Object.keys(PAGES).find((page) => page[0] === event.key);
-    if (name !== undefined) location.hash = `#${name}`;
+    if (Object.hasOwn(KEYS, event.key)) location.hash = `#${KEYS[event.key]}`;
   });
-  route();
+  await show();
 }
 
-/** @param {string} id @param {string} content */
+/**
+ * @param {string} id
+ * @param {string} content
+ */
 function text(id, content) {
   const place = document.getElementById(id);
   if (place !== null) place.textContent = content;

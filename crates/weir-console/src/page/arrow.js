@@ -13,14 +13,20 @@ const TYPE_NAMES = new Map([
 
 /** A table of a flatbuffer. */
 class Table {
-  /** @param {DataView} view @param {number} at */
+  /**
+   * @param {DataView} view
+   * @param {number} at
+   */
   constructor(view, at) {
     this.view = view;
     this.at = at;
     this.vtable = at - view.getInt32(at, true);
   }
 
-  /** The position of field number `index`, 0 if absent. @param {number} index */
+  /**
+   * The position of field number `index`, 0 if absent.
+   * @param {number} index
+   */
   field(index) {
     const slot = 4 + 2 * index;
     if (slot >= this.view.getUint16(this.vtable, true)) return 0;
@@ -58,7 +64,10 @@ class Table {
     return at === 0 ? null : new Table(this.view, at + this.view.getUint32(at, true));
   }
 
-  /** The start and length of a vector. @param {number} index */
+  /**
+   * The start and length of a vector.
+   * @param {number} index
+   */
   vector(index) {
     const at = this.field(index);
     if (at === 0) return { at: 0, length: 0 };
@@ -89,7 +98,10 @@ const decoder = new TextDecoder();
  *   width: number, children: Column[]}} Column
  */
 
-/** @param {Table} table @returns {Column} */
+/**
+ * @param {Table} table
+ * @returns {Column}
+ */
 function column(table) {
   const metadata = pairs(table, 6);
   const kind = table.table(3);
@@ -108,14 +120,22 @@ function column(table) {
   };
 }
 
-/** The metadata at a field of a table. @param {Table} table @param {number} index */
+/**
+ * The metadata at a field of a table.
+ * @param {Table} table
+ * @param {number} index
+ */
 function pairs(table, index) {
   return new Map(table.tables(index).map((pair) => [pair.text(0), pair.text(1)]));
 }
 
 /** The buffers and nodes of a record batch, in order. */
 class BatchReader {
-  /** @param {Table} batch @param {DataView} body @param {Map<number, any[]>} dictionaries */
+  /**
+   * @param {Table} batch
+   * @param {DataView} body
+   * @param {Map<number, any[]>} dictionaries
+   */
   constructor(batch, body, dictionaries) {
     this.batch = batch;
     this.body = body;
@@ -141,7 +161,11 @@ class BatchReader {
     return new DataView(this.body.buffer, this.body.byteOffset + offset, length);
   }
 
-  /** The values of the next column. @param {Column} column @returns {any[]} */
+  /**
+   * The values of the next column.
+   * @param {Column} column
+   * @returns {any[]}
+   */
   values(column) {
     const length = this.nextLength();
     const validity = this.nextBuffer();
@@ -186,7 +210,10 @@ class BatchReader {
   }
 }
 
-/** An integer as a number where that is exact. @param {bigint} value */
+/**
+ * An integer as a number where that is exact.
+ * @param {bigint} value
+ */
 function exact(value) {
   const number = Number(value);
   return Number.isSafeInteger(number) ? number : value;

@@ -18,11 +18,77 @@ export function element(tag, attributes = {}, ...children) {
 }
 
 /**
- * The value of a colour variable of the style sheet.
+ * The colours of the present scheme.
+ * @type {Map<string, string>}
+ */
+const colours = new Map();
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => colours.clear());
+
+/**
+ * The value of a colour variable of the style sheet. To read it costs a computation of styles, so it
+ * is read once for each scheme.
  * @param {string} name
  */
 export function colour(name) {
-  return getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
+  let value = colours.get(name);
+  if (value === undefined) {
+    value = getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
+    colours.set(name, value);
+  }
+  return value;
+}
+
+/**
+ * The widths of canvases, which are measured when they change.
+ * @type {WeakMap<Element, number>}
+ */
+const widths = new WeakMap();
+const observer = new ResizeObserver((entries) => {
+  for (const { target, contentRect } of entries) widths.set(target, contentRect.width);
+});
+
+/** @param {HTMLCanvasElement} canvas */
+function widthOf(canvas) {
+  let width = widths.get(canvas);
+  if (width === undefined) {
+    width = canvas.parentElement?.clientWidth ? canvas.getBoundingClientRect().width : 0;
+    if (width > 0) {
+      widths.set(canvas, width);
+      observer.observe(canvas);
+    }
+  }
+  return Math.max(120, width || 300);
+}
+
+/**
+ * Canvases outside of the window, and what draws them when they are scrolled into it; null if they
+ * are up to date.
+ * @type {WeakMap<Element, {isVisible: boolean, due: (() => void) | null}>}
+ */
+const seen = new WeakMap();
+const visibility = new IntersectionObserver((entries) => {
+  for (const { target, isIntersecting } of entries) {
+    const state = seen.get(target);
+    if (state === undefined) continue;
+    state.isVisible = isIntersecting;
+    if (isIntersecting) state.due?.();
+  }
+}, { rootMargin: "200px" });
+
+/**
+ * Draws now, or when the canvas is scrolled into the window.
+ * @param {HTMLElement} canvas
+ * @param {() => void} draw
+ */
+export function drawSeen(canvas, draw) {
+  let state = seen.get(canvas);
+  if (state === undefined) {
+    state = { isVisible: true, due: null };
+    seen.set(canvas, state);
+    visibility.observe(canvas);
+  }
+  state.due = state.isVisible ? null : draw;
+  if (state.isVisible) draw();
 }
 
 /**
@@ -32,8 +98,7 @@ export function colour(name) {
  */
 export function prepared(canvas, height) {
   const ratio = globalThis.devicePixelRatio || 1;
-  const width = Math.max(120, canvas.parentElement?.clientWidth
-    ? canvas.getBoundingClientRect().width : 300);
+  const width = widthOf(canvas);
   const [across, down] = [Math.round(width * ratio), Math.round(height * ratio)];
   if (canvas.width !== across || canvas.height !== down) {
     canvas.width = across;

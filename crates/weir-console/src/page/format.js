@@ -51,15 +51,18 @@ export function visible(text) {
     (char) => `\\u${char.charCodeAt(0).toString(16).padStart(4, "0")}`);
 }
 
+/** Columns whose numbers are names or places, which are not rounded. */
+const IDENTIFIERS = new Set(["pid", "tid", "inode", "req_id", "cpu", "sector", "vsector", "error"]);
+
 /**
  * A value of a column as text.
  * @param {any} value
- * @param {{type: string, unit?: string}} column
+ * @param {{name?: string, type: string, unit?: string}} column
  */
 export function shown(value, column) {
   if (value === null || value === undefined) return "";
   if (column.type === "timestamp") return instant(value);
-  if (typeof value === "bigint") return value.toString();
+  if (typeof value === "bigint" || IDENTIFIERS.has(column.name ?? "")) return visible(String(value));
   if (typeof value === "number") return quantity(value, column.unit);
   if (Array.isArray(value)) {
     return value.map((entry) => `${visible(entry.value ?? "NULL")}: ${entry.count}`).join(", ");

@@ -1,10 +1,12 @@
-// The editor: diagnostics as typed, the plan, and the result in the form that suits its columns.
+// The editor: completion, diagnostics as typed, the plan, and the result in the form that suits its
+// columns.
 
+import { complete } from "./completion.js";
 import { element } from "./elements.js";
 import { visible } from "./format.js";
 import { Bars, HeatMap, pairs } from "./heatmap.js";
 import { LineChart } from "./lines.js";
-import { panel } from "./panel.js";
+import { panel, request } from "./panel.js";
 import { ResultTable, isNumber } from "./table.js";
 
 const ROWS_KEPT_MAX = 2000;
@@ -29,16 +31,25 @@ export function show(root, parameters, context) {
   const plan = element("div");
   const result = element("div", { id: "result" });
   const downloads = element("span");
+  const source = sourceChoice(context, () => {
+    // The page is shown again with the other source.
+    remember();
+    globalThis.dispatchEvent(new HashChangeEvent("hashchange"));
+  });
   let close = () => {};
   let timer = 0;
   let checks = 0;
 
   const remember = () => {
-    const state = new URLSearchParams({ q: editor.value, form: form.value });
+    /** @type {Record<string, string>} */
+    const of = source.value === "" ? {} : { source: source.value };
+    const state = new URLSearchParams({ q: editor.value, form: form.value, ...of });
     history.replaceState(null, "", `#query&${state}`);
-    const links = ["csv", "json", "arrow"].map((format) => {
-      const options = { q: editor.value, format, ...(context.live ? { for: "10s" } : {}) };
-      const label = context.live ? `${format} of the next 10 s` : format;
+    const isLive = context.status.live && source.value === "";
+    const links = ["csv", "json", "arrow", "parquet"].map((format) => {
+      /** @type {Record<string, string>} */
+      const options = { q: editor.value, format, ...(isLive ? { for: "10s" } : {}), ...of };
+      const label = isLive ? `${format} of the next 10 s` : format;
       return element("a", { class: "button", href: `api/v1/query?${new URLSearchParams(options)}`, download: `result.${format}` }, label);
     });
     downloads.replaceChildren("Download: ", ...links.flatMap((link) => [link, " "]));
@@ -47,13 +58,15 @@ export function show(root, parameters, context) {
     checks += 1;
     const own = checks;
     const text = editor.value;
-    const answer = await post("api/v1/check", text);
+    const answer = await post("api/v1/check", text, source.value);
     // The answer to an older text is not shown.
     if (own !== checks || answer === null) return null;
     diagnostics.replaceChildren(...found(answer, text));
     return answer;
   };
   const run = async () => {
+    // A later check would supersede this one.
+    clearTimeout(timer);
     remember();
     close();
     const answer = await check();
@@ -66,9 +79,8 @@ export function show(root, parameters, context) {
     result.replaceChildren(shown.root);
   };
   const explain = async () => {
-    const answer = await post("api/v1/explain", editor.value);
-    const text = answer === null ? "" : answer.error?.message ?? planText(answer);
-    plan.replaceChildren(element("pre", { tabindex: "0", "aria-label": "Plan" }, text));
+    const answer = await post("api/v1/explain", editor.value, source.value);
+    plan.replaceChildren(...(answer === null ? [] : planView(answer)));
   };
   editor.addEventListener("input", () => {
     remember();
@@ -80,12 +92,14 @@ export function show(root, parameters, context) {
   });
   form.addEventListener("change", run);
   root.replaceChildren(element("h1", {}, "Query"),
-    element("label", { for: "editor" }, "CQL; Ctrl+Enter runs it"), editor, diagnostics,
+    element("label", { for: "editor" }, "CQL; Ctrl+Enter runs it, Ctrl+Space completes"),
+    element("div", { class: "editor" }, editor, complete(editor)), diagnostics,
     element("div", { class: "bar" }, element("button", { id: "run", onclick: run }, "Run"),
       element("button", { id: "stop", onclick: () => close() }, "Stop"),
       element("button", { id: "explain", onclick: explain }, "Plan"),
-      element("label", { for: "form" }, "Show as"), form, downloads),
-    plan, result);
+      element("label", { for: "form" }, "Show as"), form,
+      element("label", { for: "of" }, "of"), source, downloads),
+    standing(context, editor), plan, result);
   remember();
   check();
   if (parameters.has("q")) run();
@@ -95,11 +109,63 @@ export function show(root, parameters, context) {
   };
 }
 
-/** @param {string} path @param {string} q @returns {Promise<any>} */
-async function post(path, q) {
+/**
+ * The choice of the source.
+ * @param {import("./panel.js").Context} context
+ * @param {() => void} onChange
+ */
+function sourceChoice(context, onChange) {
+  const { status, source } = context;
+  const own = status.monitor !== null ? "the fleet" : status.live ? "live requests" : "the recording";
+  const options = [["", own], ...(status.recent ? [["recent", "the retained requests"]] : [])];
+  if (source !== undefined && source !== "recent") options.push([source, source.replace(/^recording:/, "")]);
+  const choice = /** @type {HTMLSelectElement} */ (element("select", { id: "of", onchange: onChange },
+    ...options.map(([value, label]) => element("option", { value }, visible(label)))));
+  choice.value = source ?? "";
+  if (status.recordings) {
+    request("api/v1/recordings").then((files) => {
+      for (const { name } of files.slice(0, 100)) {
+        const value = `recording:${name}`;
+        if (value !== source) choice.append(element("option", { value }, visible(name)));
+      }
+    }).catch(() => {});
+  }
+  return choice;
+}
+
+/**
+ * Saves the query as a standing one.
+ * @param {import("./panel.js").Context} context
+ * @param {HTMLTextAreaElement} editor
+ */
+function standing(context, editor) {
+  if (!context.status.live && context.status.monitor === null) return "";
+  const name = /** @type {HTMLInputElement} */ (element("input", { id: "standing-name", type: "text", maxlength: 100 }));
+  const state = element("span", { role: "status" });
+  const save = async () => {
+    try {
+      await request("api/v1/queries", { q: editor.value, ...(name.value ? { name: name.value } : {}) });
+      state.className = "";
+      state.replaceChildren("saved; it runs until it is ended under ", element("a", { href: "#queries" }, "Queries"));
+    } catch (error) {
+      state.className = "error";
+      state.textContent = /** @type {Error} */ (error).message;
+    }
+  };
+  return element("div", { class: "bar" }, element("label", { for: "standing-name" }, "Name"), name,
+    element("button", { id: "save", onclick: save }, "Save as standing query"), state);
+}
+
+/**
+ * @param {string} path
+ * @param {string} q
+ * @param {string} source
+ * @returns {Promise<any>}
+ */
+async function post(path, q, source) {
   try {
     const response = await fetch(path, {
-      method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify({ q }),
+      method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify({ q, ...(source === "" ? {} : { source }) }),
     });
     return await response.json();
   } catch {
@@ -107,7 +173,11 @@ async function post(path, q) {
   }
 }
 
-/** The diagnostics, each with the line in question. @param {any} answer @param {string} text */
+/**
+ * The diagnostics, each with the line in question.
+ * @param {any} answer
+ * @param {string} text
+ */
 function found(answer, text) {
   if (answer.error !== undefined) return [element("div", { class: "error" }, answer.error.message)];
   const bytes = new TextEncoder().encode(text);
@@ -127,11 +197,25 @@ function found(answer, text) {
   return [...shown, element("div", { class: "faint" }, `a ${answer.shape} of ${columns}`)];
 }
 
-/** @param {any} answer */
-function planText(answer) {
-  const operators = answer.operators.map((/** @type {any} */ one) =>
-    `${"  ".repeat(one.depth)}${one.operator}`);
-  return [...operators, "", ...answer.source, "", JSON.stringify(answer.plan, null, 2)].join("\n");
+/**
+ * The operators with their places, what each delivers, and the cost.
+ * @param {any} answer
+ */
+function planView(answer) {
+  if (answer.error !== undefined) return [element("div", { class: "error" }, answer.error.message)];
+  const operators = answer.plan?.operators ?? answer.operators ?? [];
+  const rows = operators.map((/** @type {any} */ one) => element("tr", {},
+    element("td", {}, one.place ?? ""),
+    element("td", {}, `${"\u00a0\u00a0".repeat(one.depth)}${visible(one.operator)}`),
+    element("td", {}, visible((one.notes ?? []).join("; ")))));
+  const table = element("table", {}, element("thead", {}, element("tr", {},
+    ...["place", "operator", "notes"].map((name) => element("th", { scope: "col" }, name)))),
+  element("tbody", {}, ...rows));
+  const others = Object.entries(answer).filter(([name]) => !["operators", "plan", "source"].includes(name));
+  const lines = [...(answer.source ?? []), ...others.map(([name, value]) => `${name}: ${JSON.stringify(value)}`)];
+  return [element("section", { class: "panel", "aria-label": "Plan" }, element("h2", {}, "Plan"),
+    element("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Operators" }, table),
+    element("pre", {}, lines.map(visible).join("\n")))];
 }
 
 /**

@@ -4,7 +4,10 @@ import { element } from "./elements.js";
 import { clock } from "./format.js";
 
 /**
- * @typedef {{push: import("./push.js").Push, live: boolean, step: Step}} Context
+ * What a page shows: `source` names it for the server; without a name it is that of the command
+ * line. `range` limits it to an interval, in milliseconds since 1970.
+ * @typedef {{push: import("./push.js").Push, status: any, live: boolean, source?: string,
+ *   step: Step, range: {after: number, until: number} | null}} Context
  * @typedef {{cql: string, label: string, seconds: number}} Step
  */
 
@@ -22,6 +25,7 @@ export function panel(context, { title, q, content, onFrame, onEnd }) {
   let isOver = false;
   const close = context.push.subscribe({
     q,
+    source: context.source,
     onFrame: (frame) => {
       skipped += frame.skipped;
       onFrame(frame);
@@ -33,12 +37,13 @@ export function panel(context, { title, q, content, onFrame, onEnd }) {
     },
     onEnd: (reason, message) => {
       isOver = true;
-      if (reason === "end") state.textContent += "; the recording has ended";
-      else error.textContent = message;
+      if (reason !== "end") error.textContent = message;
+      else if (context.source === "recent") state.textContent += "; these are the retained requests";
+      else state.textContent += "; the recording has ended";
       onEnd?.();
     },
   });
-  const link = element("a", { href: `#query&${new URLSearchParams({ q })}` }, "open in Query");
+  const link = element("a", { href: queryLink(q, context.source) }, "open in Query");
   const root = element("section", { class: "panel", "aria-label": title },
     element("h2", {}, title), content, state, error,
     element("details", {}, element("summary", {}, "CQL"), element("pre", {}, q), link));
@@ -50,7 +55,10 @@ export function panel(context, { title, q, content, onFrame, onEnd }) {
   };
 }
 
-/** The last instant of a frame. @param {import("./push.js").Frame} frame */
+/**
+ * The last instant of a frame.
+ * @param {import("./push.js").Frame} frame
+ */
 function newest(frame) {
   const instants = frame.values[0] ?? [];
   return instants.length > 0 ? Number(instants[instants.length - 1]) : Date.now();
@@ -75,12 +83,88 @@ export function unitOf(frame, name) {
   return frame.columns.find((column) => column.name === name)?.unit ?? "";
 }
 
-/** A text as a CQL literal. @param {string} text */
+/**
+ * A text as a CQL literal.
+ * @param {string} text
+ */
 export function quoted(text) {
   return `'${text.replaceAll("'", "''")}'`;
 }
 
-/** The window of charts over time. @param {Context} context */
+/**
+ * The window of charts over time.
+ * @param {Context} context
+ */
 export function slides({ step }) {
   return `[range ${step.cql} slide ${step.cql}]`;
+}
+
+/**
+ * An instant in milliseconds as a CQL literal.
+ * @param {number} milliseconds
+ */
+export function literal(milliseconds) {
+  return `timestamp '${new Date(milliseconds).toISOString()}'`;
+}
+
+/**
+ * The condition of an interval; its end belongs to it.
+ * @param {{after?: number, until?: number} | null} interval
+ * @returns {string[]}
+ */
+export function within(interval) {
+  const parts = [];
+  if (interval?.after !== undefined) parts.push(`ts > ${literal(interval.after)}`);
+  if (interval?.until !== undefined) parts.push(`ts <= ${literal(interval.until)}`);
+  return parts;
+}
+
+/**
+ * `where` and all conditions; nothing without one.
+ * @param {...string} conditions
+ */
+export function where(...conditions) {
+  const given = conditions.filter((one) => one !== "");
+  return given.length > 0 ? ` where ${given.join(" and ")}` : "";
+}
+
+/**
+ * The address of the query page with a query.
+ * @param {string} q
+ * @param {string} [source]
+ */
+export function queryLink(q, source) {
+  return `#query&${new URLSearchParams({ q, ...(source ? { source } : {}) })}`;
+}
+
+/**
+ * The address of a page with the source and the range of this one.
+ * @param {Context} context
+ * @param {string} name
+ * @param {Record<string, string>} [parameters]
+ */
+export function pageLink(context, name, parameters = {}) {
+  const { source, range } = context;
+  const state = new URLSearchParams({
+    ...(source ? { source } : {}),
+    ...(range ? { after: String(range.after), until: String(range.until) } : {}),
+    ...parameters,
+  });
+  return String(state) === "" ? `#${name}` : `#${name}&${state}`;
+}
+
+/**
+ * Fetches JSON of the API; an error of the server is thrown with its message.
+ * @param {string} path
+ * @param {object} [body]
+ * @returns {Promise<any>}
+ */
+export async function request(path, body) {
+  const response = await fetch(path, body === undefined ? {} : {
+    method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body),
+  });
+  const text = await response.text();
+  const value = text === "" ? null : JSON.parse(text);
+  if (!response.ok) throw new Error(value?.error?.message ?? response.statusText);
+  return value;
 }

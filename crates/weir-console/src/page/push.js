@@ -11,7 +11,7 @@ const RETRY_MILLISECONDS_MAX = 10000;
  * @typedef {{columns: import("./arrow.js").Column[], metadata: Map<string, string>, rows: number,
  *   values: any[][], isSnapshot: boolean, isTruncated: boolean, skipped: number,
  *   total: number}} Frame
- * @typedef {{q: string, onFrame: (frame: Frame) => void,
+ * @typedef {{q: string, source?: string, onFrame: (frame: Frame) => void,
  *   onEnd: (reason: string, message: string) => void}} Subscription
  */
 
@@ -42,7 +42,7 @@ export class Push {
     socket.addEventListener("open", () => {
       this.retryMilliseconds = 250;
       this.onState(true, "connected");
-      for (const [id, { q }] of this.subscriptions) this.send({ type: "subscribe", id, q });
+      for (const [id, { q, source }] of this.subscriptions) this.send({ type: "subscribe", id, q, source });
     });
     socket.addEventListener("message", (event) => this.receive(event.data));
     socket.addEventListener("close", () => {
@@ -60,12 +60,15 @@ export class Push {
     if (this.socket?.readyState === WebSocket.OPEN) this.socket.send(JSON.stringify(message));
   }
 
-  /** Runs a query; returns the function that ends it. @param {Subscription} subscription */
+  /**
+   * Runs a query; returns the function that ends it.
+   * @param {Subscription} subscription
+   */
   subscribe(subscription) {
     const id = this.nextId;
     this.nextId += 1;
     this.subscriptions.set(id, subscription);
-    this.send({ type: "subscribe", id, q: subscription.q });
+    this.send({ type: "subscribe", id, q: subscription.q, source: subscription.source });
     return () => {
       if (this.subscriptions.delete(id)) this.send({ type: "unsubscribe", id });
     };
@@ -101,7 +104,10 @@ export class Push {
   }
 }
 
-/** After the next drawing; a hidden tab does not draw. @param {() => void} then */
+/**
+ * After the next drawing; a hidden tab does not draw.
+ * @param {() => void} then
+ */
 function requestDrawn(then) {
   if (document.hidden) setTimeout(then, 1000);
   else requestAnimationFrame(then);

@@ -8,7 +8,7 @@ const ROWS_SHOWN_MAX = 200;
 export class ResultTable {
   constructor() {
     this.head = element("tr");
-    this.body = element("tbody");
+    this.body = /** @type {HTMLTableSectionElement} */ (element("tbody"));
     this.root = element("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Result" },
       element("table", {}, element("thead", {}, this.head), this.body));
     this.columns = "";

@@ -1,16 +1,21 @@
 //! `weir console`: serves a page and an HTTP API on this host.
 
+use std::ffi::OsString;
 use std::fs::OpenOptions;
 use std::io::Write;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use clap::parser::ValueSource;
 use clap::{Args, CommandFactory};
+use weir_console::shared_source::COMMAND;
 use weir_console::{Console, ConsoleOptions, Program};
 
 use super::{Cli, sql};
-use crate::args::{DefinitionArgs, LimitArgs, LogArgs, SourceArgs};
+use crate::args::{
+    DefinitionArgs, FleetArgs, LimitArgs, LogArgs, RecentArgs, SourceArgs, agents_choose,
+};
 use weir_runtime::failure::{Ending, Failure};
 use weir_runtime::output;
 use weir_runtime::private;
@@ -25,14 +30,19 @@ const WAIT: Duration = Duration::from_secs(3600);
 /// Serve a page in the browser, and queries over HTTP
 ///
 /// Prints a link, which signs in one browser; then the next one. The page has the disks by load,
-/// latency and size heat maps, and an editor for queries. The console listens on the loopback
-/// interface only; from another host, forward its port: ssh -L 19350:127.0.0.1:19350 HOST.
+/// heat maps of their requests, an editor for queries, recordings, alerts and leases. The console
+/// listens on the loopback interface only; from another host, forward its port: ssh -L
+/// 19350:127.0.0.1:19350 HOST.
 ///
-/// Each query is a process. They drop their privileges as `weir query` does.
+/// Live queries of requests run in one process, which also retains the requests of the last
+/// minutes; other queries are a process each. They drop their privileges as `weir query` does. With
+/// --monitor, the page is that of a fleet, with the rights of the given token or certificate.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
     weir console\n  \
     weir console --from recording.parquet\n  \
+    weir console --recordings /var/lib/weir/recordings\n  \
+    weir console --monitor monitor.example\n  \
     weir console --write-token ~/.weir-token")]
 pub struct ConsoleArgs {
     /// Address of the loopback interface: IP:PORT; port 0 selects any port
@@ -45,6 +55,19 @@ pub struct ConsoleArgs {
     /// Maximum number of queries that run at a time
     #[arg(long, value_name = "COUNT", default_value = "32", value_parser = clap::value_parser!(u16).range(1..=1_000))]
     queries_max: u16,
+    /// Folder of recordings that the page lists, compares and opens [default: none]
+    #[arg(long, value_name = "DIR")]
+    recordings: Option<PathBuf>,
+    /// File with the alerts of the page [default: the rules that come with weir]
+    #[arg(long, value_name = "FILE")]
+    alerts: Option<PathBuf>,
+    /// Permit clients to end leases of `weir act`
+    #[arg(long)]
+    act: bool,
+    #[command(flatten)]
+    recent: RecentArgs,
+    #[command(flatten)]
+    fleet: FleetArgs,
     #[command(flatten)]
     define: DefinitionArgs,
     #[command(flatten)]
@@ -57,11 +80,21 @@ pub struct ConsoleArgs {
 
 pub fn run(args: &ConsoleArgs, verbose: bool) -> Result<Ending, Failure> {
     args.log.open(verbose)?;
+    if args.fleet.monitor.is_some() {
+        agents_choose(&args.source)?;
+    }
+    if let Some(folder) = &args.recordings {
+        let listed = std::fs::read_dir(folder);
+        let name = folder.display();
+        listed.map_err(|e| Failure::words(format_args!("--recordings {name}: {e}")))?;
+    }
     let stop = Stop::on_signals()?;
     let console = Console::start(ConsoleOptions {
         listen: args.listen,
         program: program(args),
         queries_max: args.queries_max.into(),
+        recordings: args.recordings.clone(),
+        may_act: args.act,
         on_link: Box::new(|link| {
             // Without a reader of standard output, the console still serves its clients.
             let _ = output::print(&format!("{link}\n"));
@@ -82,16 +115,34 @@ pub fn run(args: &ConsoleArgs, verbose: bool) -> Result<Ending, Failure> {
 fn program(args: &ConsoleArgs) -> Program {
     let matches = Cli::command().get_matches();
     let (name, given) = matches.subcommand().expect("this command");
-    let from = args.source.from.iter();
-    let from = from.flat_map(|name| ["--from".into(), name.into()]);
-    let define = args.define.define.iter();
-    let define = define.flat_map(|file| ["--define".into(), file.into()]);
+    let named = |option: &str, values: &[PathBuf]| -> Vec<OsString> {
+        let pairs = values.iter().map(|value| [option.into(), value.into()]);
+        pairs.flatten().collect()
+    };
+    let from: Vec<PathBuf> = args.source.from.iter().map(PathBuf::from).collect();
+    // The default is not an option: with a monitor, the agents choose.
+    let is_given = given.value_source("from") == Some(ValueSource::CommandLine);
+    let from = named("--from", if is_given { &from } else { &[] });
+    let define = named("--define", &args.define.define);
+    let of_source = |command: &str| sql::options(name, given, &[command]);
+    let shared_options = [&from[..], &define, &of_source(COMMAND)].concat();
+    let alerts: Vec<PathBuf> = args.alerts.clone().into_iter().collect();
+    let alert_options = sql::options(name, given, &["alert", "watch"]);
     Program {
         executable: PROGRAM.into(),
-        sources: from.chain(define).collect(),
-        query_options: sql::options(name, given, &["query"]),
-        explain_options: sql::options(name, given, &["explain"]),
+        query_options: of_source("query"),
+        explain_options: of_source("explain"),
+        recording_options: vec![
+            "--limit-memory".into(),
+            args.limits.limit_memory.to_string().into(),
+        ],
+        alert_options: [&alert_options[..], &named("--file", &alerts), &from].concat(),
+        monitor: args.fleet.monitor.as_ref().map(OsString::from),
+        fleet_options: sql::options(name, given, &["fleet", "hosts"]),
         live: args.source.is_live(),
+        from,
+        define,
+        shared_options,
     }
 }
 

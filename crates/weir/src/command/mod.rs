@@ -15,6 +15,7 @@ mod characterise;
 mod check;
 mod completions;
 mod console;
+mod console_source;
 mod convert;
 mod correlate;
 mod diskstats;
@@ -208,6 +209,8 @@ enum Command {
     QemuGuard,
     #[command(hide = true, name = weir_runtime::source::INSPECTION)]
     Inspection,
+    #[command(hide = true, name = weir_console::shared_source::COMMAND)]
+    ConsoleSource(console_source::ConsoleSourceArgs),
 }
 
 impl Command {
@@ -240,6 +243,7 @@ impl Command {
                 | Command::Agent(_)
                 | Command::Doctor(_)
                 | Command::Inspection
+                | Command::ConsoleSource(_)
         )
     }
 }
@@ -306,6 +310,7 @@ pub fn run(cli: Cli) -> Result<Ending, Failure> {
         Command::HistCollector => hist_collector::run(),
         Command::QemuGuard => qemu_guard::run(),
         Command::Inspection => inspection::run(),
+        Command::ConsoleSource(args) => console_source::run(&args),
     }
 }
 

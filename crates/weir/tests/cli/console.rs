@@ -2,6 +2,8 @@
 
 #[path = "console_browser.rs"]
 mod browser;
+#[path = "console_live.rs"]
+mod live;
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -23,7 +25,7 @@ const SAMPLE: &str = concat!(
 const COUNTS: &str = "select op, count(*) as n from IO group by op order by op";
 
 /// A running console, and what a browser that has opened its link knows.
-struct Console {
+pub struct Console {
     child: Child,
     out: BufReader<ChildStdout>,
     address: String,
@@ -33,10 +35,10 @@ struct Console {
 }
 
 /// A response.
-struct Reply {
-    status: u16,
+pub struct Reply {
+    pub status: u16,
     head: String,
-    body: String,
+    pub body: String,
 }
 
 impl Console {
@@ -44,7 +46,7 @@ impl Console {
         Console::start(&["--from", trace])
     }
 
-    fn start(args: &[&str]) -> Console {
+    pub fn start(args: &[&str]) -> Console {
         let scratch = Scratch::new();
         let token = scratch.path().join("token");
         let all = ["console", "--listen", "127.0.0.1:0", "--write-token"];
@@ -112,7 +114,7 @@ impl Console {
         ("Host", self.address.clone())
     }
 
-    fn get(&self, path: &str) -> Reply {
+    pub fn get(&self, path: &str) -> Reply {
         let cookie = ("Cookie", self.cookie.clone());
         self.send("GET", path, &[self.host(), cookie], "")
     }
@@ -122,12 +124,12 @@ impl Console {
         self.send("POST", path, &[&own[..], headers].concat(), body)
     }
 
-    fn post(&self, path: &str, body: &Value) -> Reply {
+    pub fn post(&self, path: &str, body: &Value) -> Reply {
         let headers = [("Origin", self.origin()), ("Cookie", self.cookie.clone())];
         self.post_with(path, &headers, "application/json", &body.to_string())
     }
 
-    fn query(&self, text: &str, parameters: &str) -> Reply {
+    pub fn query(&self, text: &str, parameters: &str) -> Reply {
         let text: String = text.bytes().map(|byte| format!("%{byte:02x}")).collect();
         self.get(&format!("/api/v1/query?q={text}{parameters}"))
     }
@@ -160,7 +162,10 @@ impl Console {
 
 impl Drop for Console {
     fn drop(&mut self) {
-        interrupt(&self.child);
+        // A test may have ended it.
+        if self.child.try_wait().unwrap().is_none() {
+            interrupt(&self.child);
+        }
         self.child.wait().unwrap();
     }
 }
@@ -188,7 +193,7 @@ impl Reply {
         found.map(|(_, value)| value.to_owned())
     }
 
-    fn json(&self) -> Value {
+    pub fn json(&self) -> Value {
         serde_json::from_str(&self.body).unwrap_or_else(|_| panic!("{}", self.body))
     }
 }
@@ -266,21 +271,31 @@ fn every_path_of_the_description_exists_and_no_other() {
     let described = console.get("/api/v1/openapi.json").json();
     let paths = described["paths"].as_object().unwrap();
     for (path, methods) in paths {
-        for method in methods.as_object().unwrap().keys() {
+        let methods = methods.as_object().unwrap();
+        for method in methods.keys() {
             let origin = ("Origin", console.origin());
             let cookie = ("Cookie", console.cookie.clone());
             let headers = [console.host(), origin, cookie];
             let method = method.to_uppercase();
             let reply = console.send(&method, path, &headers, "");
             assert!(![404, 405].contains(&reply.status), "{method} {path}");
-            let other = if method == "GET" { "DELETE" } else { "GET" };
-            let reply = console.send(other, path, &headers, "");
-            assert_eq!(reply.status, 405, "{other} {path}");
+        }
+        for other in ["get", "post", "delete"].map(str::to_owned) {
+            if !methods.contains_key(&other) {
+                let other = other.to_uppercase();
+                let headers = [console.host(), ("Cookie", console.cookie.clone())];
+                let own = ("Origin", console.origin());
+                let reply = console.send(&other, path, &[&headers[..], &[own]].concat(), "");
+                assert_eq!(reply.status, 405, "{other} {path}");
+            }
         }
     }
     assert_eq!(console.get("/api/v1/other").status, 404);
     // All routes of the source are described.
-    let source = include_str!("../../../weir-console/src/api.rs");
+    let source = concat!(
+        include_str!("../../../weir-console/src/api.rs"),
+        include_str!("../../../weir-console/src/state_api.rs")
+    );
     let routes = source.split(".route(\"").skip(1);
     for route in routes.map(|rest| rest.split('"').next().unwrap()) {
         assert!(paths.contains_key(route), "{route} is not described");

@@ -317,7 +317,8 @@ fn the_editor_shows_diagnostics_and_results() {
     browser.evaluate("document.getElementById('run').click()");
     browser.wait_for("document.querySelectorAll('#result meter').length > 5");
     browser.evaluate("document.getElementById('explain').click()");
-    browser.wait_for("document.querySelector('pre[aria-label=Plan]')?.innerText.includes('IO')");
+    browser
+        .wait_for("document.querySelector('section[aria-label=Plan]')?.innerText.includes('IO')");
     browser.assert_clean(&console.address);
 }
 
@@ -362,4 +363,257 @@ fn a_page_reports_that_its_console_has_ended() {
             .evaluate(&label("Latency of all disks over time"))
             .is_string()
     );
+}
+
+/// Presses at one point of an element, moves to another, and releases: shares of its size.
+fn drag(browser: &mut Browser, selector: &str, from: (f64, f64), to: (f64, f64)) {
+    let measure = format!(
+        "(() => {{ const e = {selector}; e.scrollIntoView({{ block: 'center' }}); \
+         const b = e.getBoundingClientRect(); return [b.x, b.y, b.width, b.height]; }})()"
+    );
+    let area = browser.evaluate(&measure);
+    let area: Vec<f64> = serde_json::from_value(area).unwrap();
+    let at = |(x, y): (f64, f64)| (area[0] + x * area[2], area[1] + y * area[3]);
+    let middle = ((from.0 + to.0) / 2.0, (from.1 + to.1) / 2.0);
+    for (kind, point, buttons) in [
+        ("mouseMoved", at(from), 0),
+        ("mousePressed", at(from), 1),
+        ("mouseMoved", at(middle), 1),
+        ("mouseMoved", at(to), 1),
+        ("mouseReleased", at(to), 0),
+    ] {
+        let button = if kind == "mouseMoved" { "none" } else { "left" };
+        let event = json!({ "type": kind, "x": point.0, "y": point.1, "button": button,
+            "buttons": buttons, "clickCount": 1 });
+        browser.call("Input.dispatchMouseEvent", event);
+    }
+}
+
+/// The heat map whose label begins so.
+fn canvas(begin: &str) -> String {
+    format!(
+        "[...document.querySelectorAll('canvas')].find((c) => \
+         c.getAttribute('aria-label').startsWith('{begin}'))"
+    )
+}
+
+/// The selection of a heat map once its rows were read: the heading, the query and the count.
+fn selection(browser: &mut Browser) -> (u64, String, u64) {
+    let found = browser.wait_for(
+        "(() => { const s = document.querySelector('.selection:not([hidden])'); return \
+         s?.dataset.rows && [s.querySelector('h3').textContent, \
+         s.querySelector('textarea').value, s.dataset.rows]; })()",
+    );
+    let text = |at: usize| found[at].as_str().unwrap().to_owned();
+    let values = text(0).split(' ').next().unwrap().parse().unwrap();
+    (values, text(1), text(2).parse().unwrap())
+}
+
+#[test]
+fn a_rectangle_selects_the_requests_that_its_query_returns() {
+    let test = "a_rectangle_selects_the_requests_that_its_query_returns";
+    let mut console = Console::of(SAMPLE);
+    let Some(mut browser) = signed_in(&mut console, test) else {
+        return;
+    };
+    for (title, from, to) in [
+        ("Latency of reads", (0.2, 0.1), (0.7, 0.5)),
+        ("Latency of writes", (0.3, 0.2), (0.31, 0.75)),
+        ("Size of writes", (0.15, 0.05), (0.9, 0.4)),
+        ("Seek distance of reads", (0.9, 0.8), (0.2, 0.3)),
+        ("Queue depth of writes", (0.2, 0.1), (0.95, 0.8)),
+        ("Inter-arrival time of reads", (0.2, 0.2), (0.8, 0.7)),
+    ] {
+        browser.evaluate("location.hash = '#overview'");
+        browser.wait_for("document.title === 'weir overview'");
+        browser.evaluate("location.hash = '#disk&pdisk=%2Fdev%2Floop1'");
+        browser.wait_for(&label(&format!("{title} over time")));
+        drag(&mut browser, &canvas(title), from, to);
+        let (values, text, rows) = selection(&mut browser);
+        // The cells, the rows on the page, and those of the command agree.
+        let out = run(&["query", "--from", SAMPLE, "--format", "json", &text]).fine();
+        let printed = out.lines().count() as u64;
+        assert_eq!((values, rows), (printed, printed), "{title}: {text}");
+        assert!(rows > 0, "{title}: {text}");
+    }
+    browser.assert_clean(&console.address);
+}
+
+#[test]
+fn the_query_of_a_rectangle_can_be_edited() {
+    let test = "the_query_of_a_rectangle_can_be_edited";
+    let mut console = Console::of(SAMPLE);
+    let Some(mut browser) = signed_in(&mut console, test) else {
+        return;
+    };
+    browser.wait_for(&label("Latency of all disks over time"));
+    let map = canvas("Latency of all disks");
+    drag(&mut browser, &map, (0.15, 0.1), (0.95, 0.85));
+    let (_, text, rows) = selection(&mut browser);
+    let edited = format!("{text} and op = 'w'");
+    let write = format!(
+        "{{ const s = document.querySelector('.selection'); \
+         s.querySelector('textarea').value = {}; s.querySelector('button').click(); }}",
+        json!(edited)
+    );
+    browser.evaluate(&write);
+    let (_, _, fewer) = selection(&mut browser);
+    let out = run(&["query", "--from", SAMPLE, "--format", "json", &edited]).fine();
+    assert_eq!(fewer, out.lines().count() as u64);
+    assert!(fewer < rows);
+    // Without a pointer: the arrow keys select, and Enter shows the requests.
+    browser.evaluate(&format!("{map}.focus()"));
+    let key = |name: &str, modifiers: u32| json!({ "type": "keyDown", "key": name, "code": name, "modifiers": modifiers });
+    for _ in 0..2 {
+        browser.call("Input.dispatchKeyEvent", key("ArrowLeft", 0));
+    }
+    for name in ["ArrowLeft", "ArrowLeft", "ArrowUp", "ArrowUp", "ArrowUp"] {
+        browser.call("Input.dispatchKeyEvent", key(name, 8));
+    }
+    browser.call("Input.dispatchKeyEvent", key("Enter", 0));
+    let (values, text, rows) = selection(&mut browser);
+    let out = run(&["query", "--from", SAMPLE, "--format", "json", &text]).fine();
+    let printed = out.lines().count() as u64;
+    assert_eq!((values, rows), (printed, printed), "{text}");
+    browser.assert_clean(&console.address);
+}
+
+#[test]
+fn the_pixels_of_a_heat_map_are_the_counts_of_the_query() {
+    let test = "the_pixels_of_a_heat_map_are_the_counts_of_the_query";
+    let mut console = Console::of(SAMPLE);
+    let Some(mut browser) = signed_in(&mut console, test) else {
+        return;
+    };
+    browser.evaluate("location.hash = '#disk&pdisk=%2Fdev%2Floop1'");
+    browser.wait_for(&label("Size of writes over time"));
+    // The colours of all cells; the scale is steadily brighter, so they have an order.
+    let pixels = format!(
+        "(() => {{ const c = {}; const [left, top, right, bottom] = [64, 8, 8, 20]; \
+         const g = c.getContext('2d'); const columns = 62, rows = 6; const cells = []; \
+         for (let x = 0; x < columns; x += 1) for (let y = 0; y < rows; y += 1) {{ \
+         const at = [left + (x + 0.5) * (c.width - left - right) / columns, \
+         top + (y + 0.5) * (c.height - top - bottom) / rows]; \
+         const p = g.getImageData(Math.floor(at[0]), Math.floor(at[1]), 1, 1).data; \
+         cells.push([x, rows - 1 - y, p[3] === 0 ? 0 : p[0] + 2 * p[1]]); }} return cells; }})()",
+        canvas("Size of writes")
+    );
+    let cells: Vec<(usize, usize, u64)> =
+        serde_json::from_value(browser.evaluate(&pixels)).unwrap();
+    let text = "Rstream(select histogram(bytes) as h from IO [range 100 ms slide 100 ms] \
+                where op = 'w')";
+    let out = run(&["query", "--from", SAMPLE, "--format", "json", text]).fine();
+    let slides: Vec<Value> = out
+        .lines()
+        .map(|l| serde_json::from_str(l).unwrap())
+        .collect();
+    assert_eq!(slides.len(), 62);
+    let mut counted: Vec<(u64, u64)> = Vec::new();
+    for (x, row, brightness) in cells {
+        let limit = 4096u64 << row;
+        let pairs = slides[x]["h"].as_array().cloned().unwrap_or_default();
+        let of_limit = pairs.iter().find(|pair| pair[0] == limit);
+        let count = of_limit.map_or(0, |pair| pair[1].as_u64().unwrap());
+        counted.push((count, brightness));
+    }
+    counted.sort_unstable();
+    assert!(counted.last().unwrap().0 > 5);
+    for pair in counted.windows(2) {
+        let [(before, dark), (count, bright)] = [pair[0], pair[1]];
+        match before == count {
+            true => assert_eq!(dark, bright, "two cells of {count} values"),
+            false => assert!(dark < bright, "{before} values and {count} values"),
+        }
+    }
+}
+
+#[test]
+fn recordings_are_opened_moved_on_and_compared() {
+    let test = "recordings_are_opened_moved_on_and_compared";
+    let scratch = Scratch::new();
+    let folder = scratch.path().join("recordings");
+    std::fs::create_dir(&folder).unwrap();
+    for name in ["a.parquet", "b.parquet"] {
+        std::fs::copy(SAMPLE, folder.join(name)).unwrap();
+    }
+    let mut console = Console::start(&["--from", SAMPLE, "--recordings", folder.to_str().unwrap()]);
+    let Some(mut browser) = signed_in(&mut console, test) else {
+        return;
+    };
+    browser.evaluate("location.hash = '#recordings'");
+    browser.wait_for("document.querySelectorAll('#page input[type=checkbox]').length === 2");
+    browser.evaluate("document.querySelectorAll('#page input').forEach((e) => e.click())");
+    browser.wait_for(
+        "(document.getElementById('compare').click(), location.hash.startsWith('#compare'))",
+    );
+    let both = "[...document.querySelectorAll('canvas')].filter((c) => \
+        c.getAttribute('aria-label').startsWith('Latency of writes over time: 780 values')).length === 2";
+    browser.wait_for(both);
+    // An interval in the address limits all charts.
+    let range = "#overview&source=recording%3Aa.parquet&after=1795234965000&until=1795234967000";
+    browser.evaluate(&format!("location.hash = '{range}'"));
+    let shown = browser.wait_for(&label("Latency of all disks over time"));
+    let inside = "ts > timestamp '2026-11-21T04:22:45Z' and ts <= timestamp '2026-11-21T04:22:47Z'";
+    let total = count(SAMPLE, &format!("latency is not null and {inside}"));
+    let expected = format!(": {total} values");
+    assert!(
+        shown.as_str().unwrap().contains(&expected),
+        "{shown}, not {expected}"
+    );
+    browser.wait_for("document.querySelector('[aria-label=Later]') !== null");
+    browser.evaluate("document.querySelector('[aria-label=Later]').click()");
+    browser.wait_for("location.hash.includes('after=1795234966000')");
+    browser.assert_clean(&console.address);
+}
+
+#[test]
+fn the_editor_completes_names() {
+    let mut console = Console::of(SAMPLE);
+    let Some(mut browser) = signed_in(&mut console, "the_editor_completes_names") else {
+        return;
+    };
+    browser.evaluate("location.hash = '#query'");
+    browser.wait_for("document.getElementById('editor') !== null");
+    let begin = "{ const e = document.getElementById('editor'); e.value = 'select laten'; \
+        e.focus(); e.setSelectionRange(12, 12); e.dispatchEvent(new InputEvent('input')); }";
+    browser.evaluate(begin);
+    browser
+        .wait_for("document.querySelector('#completions li')?.textContent.startsWith('latency')");
+    let tab = json!({ "type": "keyDown", "key": "Tab", "code": "Tab" });
+    browser.call("Input.dispatchKeyEvent", tab);
+    browser.wait_for("document.getElementById('editor').value === 'select latency'");
+    browser.assert_clean(&console.address);
+}
+
+#[test]
+fn live_charts_show_the_load_with_what_was_retained() {
+    let test = "live_charts_show_the_load_with_what_was_retained";
+    if !crate::live::watchable(test) {
+        return;
+    }
+    let Some(disk) = crate::live::loop_disk(test) else {
+        return;
+    };
+    let mut console = Console::start(&["--device", disk.path()]);
+    console.wait_for_source();
+    // Before the page is open.
+    super::live::write_requests(disk.path(), 300);
+    let Some(mut browser) = signed_in(&mut console, test) else {
+        return;
+    };
+    super::live::write_requests(disk.path(), 200);
+    let total = "(() => { const c = [...document.querySelectorAll('canvas')].find((c) => \
+        c.getAttribute('aria-label').startsWith('Latency of all disks over time: 500 values')); \
+        return c !== undefined; })()";
+    browser.wait_for(total);
+    let map = canvas("Latency of all disks");
+    drag(&mut browser, &map, (0.02, 0.01), (0.98, 0.97));
+    let (values, text, rows) = selection(&mut browser);
+    assert_eq!((values, rows), (500, 500), "{text}");
+    for page in ["queries", "alerts", "fleet", "recordings"] {
+        browser.evaluate(&format!("location.hash = '#{page}'"));
+        browser.wait_for(&format!("document.title === 'weir {page}'"));
+        browser.wait_for("document.querySelector('h1') !== null");
+    }
+    browser.assert_clean(&console.address);
 }

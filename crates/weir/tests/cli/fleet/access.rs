@@ -10,7 +10,7 @@ use crate::support::{CommandOutput, Scratch, run, skipped};
 const COUNT: &str = "select count(*) from IO [range 1 s slide 1 s]";
 
 /// A monitor that requires tokens, and token files: of a reader, of a placer and of no client.
-fn guarded() -> Monitor {
+pub fn guarded() -> Monitor {
     let names = ["reader", "placer", "wrong"];
     let tokens = names.map(|name| (name, format!("{name}-{}", "0123456789abcdef")));
     let known = format!(

@@ -4,6 +4,7 @@
 mod access;
 mod alerts;
 mod answers;
+mod console;
 mod hosts;
 mod measured;
 mod operations;
