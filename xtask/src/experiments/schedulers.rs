@@ -78,8 +78,7 @@ const PATTERNS: [Pattern; 3] = [
         },
     },
     Pattern {
-        name: "a database: random reads and writes of 8 KiB, 4 in flight, and a log of writes of \
-               8 KiB, each with an fsync",
+        name: "a database: random reads and writes of 8 KiB, and a log with an fsync for each write",
         loads: || {
             let pages = DiskLoad {
                 count: 400,
