@@ -6,32 +6,22 @@
 //! the nanoseconds of processor time per request for writing the recording, and its bytes per
 //! request.
 
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+#[path = "../tests/traces/random_requests.rs"]
+mod random_requests;
+
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use fastrand::Rng;
 use weir_model::event::IoBatch;
-use weir_model::{Event, EventKind, IoEvent, Nanos, Op, Symbol};
+use weir_model::{Event, EventKind, IoEvent, Op, Symbol};
 use weir_tap::format::recording::RecordingWriter;
 use weir_tap::format::{Header, TraceWriter};
 use weir_testing::cpu_time;
 
-/// In November 2026.
-const START_NS: Nanos = 1_795_000_000_000_000_000;
-
-/// Mean time between two requests: 300,000 per second.
-const GAP_NS: f64 = 3_333.0;
-
-/// Sectors of a disk: 128 GiB.
-const DISK_SECTORS: i64 = 1 << 28;
-
-/// Requests of a disk in flight at most.
-const IN_FLIGHT_MAX: i64 = 32;
+use random_requests::{Irregularity, Load, START_NS};
 
 /// Rows of a batch, as live taps deliver them.
 const BATCH_ROWS: usize = 4096;
@@ -42,7 +32,7 @@ fn main() -> Result<()> {
     let folder = arguments.next().context(usage)?;
     let requests: u64 = arguments.next().context(usage)?.parse().context(usage)?;
     let mut traces = Traces::create(Path::new(&folder))?;
-    let mut load = Load::new();
+    let mut load = Load::new(17, Irregularity::default());
     let mut events = Vec::new();
     for _ in 0..requests {
         load.request(&mut events);
@@ -58,127 +48,6 @@ fn main() -> Result<()> {
     println!("written_ns {:.0}", per_request(time.as_nanos() as f64));
     println!("recording_bytes {:.2}", per_request(bytes as f64));
     Ok(())
-}
-
-/// A response that is due.
-struct Pending(IoEvent);
-
-/// Random requests of two disks, whose times in the device vary.
-struct Load {
-    rng: Rng,
-    now: Nanos,
-    number: i64,
-    pending: BinaryHeap<Reverse<(Nanos, i64)>>,
-    responses: std::collections::HashMap<i64, Pending>,
-    in_flight: [i64; 2],
-    last_sector: [Option<i64>; 2],
-    devices: [Symbol; 2],
-    processes: [(i64, Symbol, Symbol); 4],
-}
-
-impl Load {
-    fn new() -> Load {
-        let process = |n: i64, name: &str| {
-            let group = Symbol::new(&format!("/machine.slice/{name}.scope"));
-            (2000 + n, Symbol::new(name), group)
-        };
-        Load {
-            rng: Rng::with_seed(17),
-            now: START_NS,
-            number: 0,
-            pending: BinaryHeap::new(),
-            responses: std::collections::HashMap::new(),
-            in_flight: [0; 2],
-            last_sector: [None; 2],
-            devices: ["/dev/sda", "/dev/sdb"].map(Symbol::new),
-            processes: [
-                process(1, "postgres"),
-                process(2, "mysqld"),
-                process(3, "fio"),
-                process(4, "qemu"),
-            ],
-        }
-    }
-
-    /// A time with an exponential distribution.
-    fn time(&mut self, mean_ns: f64) -> Nanos {
-        (-mean_ns * (1.0 - self.rng.f64()).ln()) as Nanos
-    }
-
-    /// Appends the next request, and the responses until then.
-    fn request(&mut self, events: &mut Vec<IoEvent>) {
-        self.now += self.time(GAP_NS).max(1);
-        self.respond_until(self.now, events);
-        let disk = self.rng.usize(0..2);
-        while self.in_flight[disk] >= IN_FLIGHT_MAX {
-            let Reverse((due, _)) = *self.pending.peek().expect("requests are in flight");
-            self.now = self.now.max(due);
-            self.respond_until(self.now, events);
-        }
-        let event = self.issued(disk);
-        self.in_flight[disk] += 1;
-        let first = event.sector.expect("it has an extent");
-        let last = self.last_sector[disk].replace(first + event.sectors - 1);
-        let wait_ns = 200 + self.time(400.0);
-        let service_ns = 20_000 + self.time(60_000.0);
-        let mut response = event;
-        response.ts = self.now + service_ns;
-        response.kind = EventKind::Response;
-        let response = IoEvent {
-            wait_ns: Some(wait_ns),
-            service_ns: Some(service_ns),
-            latency_ns: Some(wait_ns + service_ns),
-            in_flight: Some(self.in_flight[disk]),
-            seek_sectors: last.map(|last| first - last),
-            issue_ts: Some(self.now),
-            ..IoEvent::new(response)
-        };
-        self.pending.push(Reverse((response.event.ts, self.number)));
-        self.responses.insert(self.number, Pending(response));
-        events.push(IoEvent::new(event));
-    }
-
-    fn issued(&mut self, disk: usize) -> Event {
-        self.number += 1;
-        let op = [Op::Read, Op::Read, Op::Read, Op::Write][self.rng.usize(0..4)];
-        let sectors = [8, 8, 8, 8, 8, 8, 8, 16, 32, 128][self.rng.usize(0..10)];
-        let sector = self.rng.i64(0..DISK_SECTORS / 8) * 8;
-        let number = self.number;
-        let mut event = Event::new(
-            self.now,
-            EventKind::Request,
-            op,
-            number,
-            Some(sector),
-            sectors,
-        );
-        let (pid, comm, cgroup) = self.processes[self.rng.usize(0..4)];
-        event.pdisk = Some(self.devices[disk]);
-        event.pid = Some(pid);
-        event.comm = Some(comm);
-        event.cgroup = Some(cgroup);
-        event.cpu = Some(self.rng.i64(0..2));
-        event.merges = Some(0);
-        event.agent_ts = Some(self.now / 20_000_000 * 20_000_000 + 20_000_000);
-        event
-    }
-
-    fn respond_until(&mut self, ts: Nanos, events: &mut Vec<IoEvent>) {
-        while let Some(&Reverse((due, number))) = self.pending.peek()
-            && due <= ts
-        {
-            self.pending.pop();
-            let Pending(mut response) = self.responses.remove(&number).expect("it is pending");
-            let disk = usize::from(response.event.pdisk == Some(self.devices[1]));
-            self.in_flight[disk] -= 1;
-            response.event.agent_ts = Some(due / 20_000_000 * 20_000_000 + 20_000_000);
-            events.push(response);
-        }
-    }
-
-    fn finish(&mut self, events: &mut Vec<IoEvent>) {
-        self.respond_until(Nanos::MAX, events);
-    }
 }
 
 /// The three files.

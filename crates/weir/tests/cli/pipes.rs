@@ -74,7 +74,7 @@ pub fn specimen(format: &str, scratch: &Scratch) -> String {
         path
     };
     let path = match format {
-        "recording" => converted("stdin.parquet", 2 * REQUESTS),
+        "recording" => converted("stdin.parquet", 6 * REQUESTS),
         "blktrace" => converted("stdin.blktrace.0", REQUESTS),
         "iolog" => converted("stdin.iolog", REQUESTS),
         format => {

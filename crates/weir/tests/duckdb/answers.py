@@ -4,6 +4,7 @@ A text that begins with `open ` opens a recording as the tables IO and IOstream.
 
 import datetime
 import json
+import pathlib
 import sys
 
 import duckdb
@@ -21,6 +22,12 @@ def value(x):
     raise TypeError(f"a value of type {type(x)} has to be cast")
 
 
+def documented_view():
+    """The view of docs/traces.md."""
+    page = pathlib.Path(__file__).parents[4] / "docs/traces.md"
+    return page.read_text().split("```sql\n")[1].split("```")[0]
+
+
 def connect():
     connection = duckdb.connect()
     for option in ("error_on_division_by_zero = false", "order_by_non_integer_literal = true", "threads = 1"):
@@ -31,13 +38,24 @@ def connect():
 def opened(path):
     connection = connect()
     connection.execute(f"""
-        CREATE TABLE recording AS SELECT
-            file_row_number AS number, epoch_ns(ts) AS ns, make_timestamp_ns(epoch_ns(ts))::timestamp AS ts,
-            {EVENT}, wait, service, latency, in_flight, seek,
-            make_timestamp_ns(epoch_ns(issue_ts))::timestamp AS issue_ts
-        FROM read_parquet('{path}', file_row_number = true);
-        CREATE VIEW IO AS SELECT * FROM recording WHERE type <> 'Q';
-        CREATE VIEW IOstream AS SELECT number, ns, ts, {EVENT} FROM recording""")
+        CREATE TABLE recording AS
+        SELECT * EXCLUDE (ts), file_row_number AS row, make_timestamp_ns(epoch_ns(ts))::timestamp AS ts,
+            epoch_ns(ts) AS ns
+        FROM read_parquet('{path}', file_row_number = true)""")
+    connection.execute(documented_view().replace("create view IO", "create view restored"))
+    # The order of events with equal times is that in which weir delivers them.
+    connection.execute(f"""
+        CREATE TABLE events AS
+        SELECT row_number() OVER (ORDER BY ns, late, place, is_response) AS number, * FROM (
+            SELECT *, 0 AS late, row AS place, 1 AS is_response FROM restored
+            UNION ALL BY NAME
+            SELECT * REPLACE ('Q' AS type, NULL AS error, issue_ts AS ts, epoch_ns(issue_ts) AS ns,
+                "weir.request_agent_ts" AS agent_ts, "weir.request_monitor_ts" AS monitor_ts),
+                (issue_ts <> ts)::int AS late, if(issue_ts = ts, row, req_id) AS place, 0 AS is_response
+            FROM restored WHERE "weir.request" > 0);
+        CREATE VIEW IO AS SELECT number, ns, ts, {EVENT}, wait, service, latency, in_flight, seek, issue_ts
+        FROM events WHERE type <> 'Q';
+        CREATE VIEW IOstream AS SELECT number, ns, ts, {EVENT} FROM events""")
     return connection
 
 

@@ -9,6 +9,11 @@ use weir_tap::format::Header;
 use weir_tap::format::TraceWriter;
 use weir_tap::format::recording::RecordingWriter;
 
+#[path = "../../../weir-tap/tests/traces/random_requests.rs"]
+mod random_requests;
+
+use random_requests::{Irregularity, Load};
+
 /// The start of a window of 1000 s that contains every recording.
 pub const START_NS: i64 = 1_700_000_000_000_000_000;
 
@@ -55,6 +60,26 @@ pub fn write(path: &Path, rows: usize, rng: &mut Rng) -> Vec<i64> {
         .iter()
         .filter(|event| event.event.kind != EventKind::Request);
     completed.map(|event| event.event.ts).collect()
+}
+
+/// Writes a recording of requests and their responses, some of them special, with times in multiples
+/// of `tick_ns`.
+pub fn write_requests(path: &Path, seed: u64, tick_ns: i64) {
+    let irregularity = Irregularity {
+        tick_ns,
+        one_in: Some(10),
+    };
+    let mut load = Load::new(seed, irregularity);
+    let mut events = Vec::new();
+    (0..400).for_each(|_| load.request(&mut events));
+    load.finish(&mut events);
+    let mut writer = RecordingWriter::create(path, &Header::default()).expect("it is writable");
+    for group in events.chunks(150) {
+        let batch = IoBatch::new(None).build(group);
+        writer.write(&batch).expect("the disk has space");
+        writer.flush_group().expect("the disk has space");
+    }
+    Box::new(writer).finish().expect("the disk has space");
 }
 
 /// A row whose `req_id` is its number, so that an order by it is total.

@@ -288,6 +288,48 @@ fn nanoseconds(instant: &str) -> i64 {
 }
 
 #[test]
+fn events_of_paired_requests_are_those_of_the_documented_view() {
+    let Some(mut duckdb) =
+        DuckDb::start("events_of_paired_requests_are_those_of_the_documented_view")
+    else {
+        return;
+    };
+    let scratch = Scratch::new();
+    let path = scratch.path().join("x.parquet");
+    for (seed, tick_ns) in [(1, 1_000), (2, 20_000)] {
+        data::write_requests(&path, seed, tick_ns);
+        duckdb.open(&path);
+        let columns = "type, op, req_id, sector, sectors, bytes, pdisk, pid, comm, cpu, error, \
+                       merges, vsector";
+        for (stream, columns) in [
+            ("IOstream", columns.to_owned()),
+            (
+                "IO",
+                format!("{columns}, wait, service, latency, in_flight, seek"),
+            ),
+        ] {
+            let each = columns.split(", ").enumerate();
+            let named: Vec<String> = each.map(|(at, name)| format!("{name} as c{at}")).collect();
+            let cql = format!("select {} from {stream}", named.join(", "));
+            let lines = weir(&path, &[], &cql).expect("weir answers");
+            let got: Vec<Row> = lines.iter().map(|line| line.row.clone()).collect();
+            let sql = format!("select {columns} from {stream} order by number");
+            let expected = duckdb.answer(&sql).expect("DuckDB answers");
+            assert_eq!(got.len(), expected.len(), "{stream}, seed {seed}");
+            for (at, (got, expected)) in got.iter().zip(&expected).enumerate() {
+                assert_eq!(got, expected, "{stream}, seed {seed}, row {at}");
+            }
+        }
+        let times = "select min(ns), max(ns), sum(ns % 1000000007) from IOstream";
+        let weir_times = "select cast(min(ts) as integer) as c0, cast(max(ts) as integer) as c1, \
+                          sum(cast(ts as integer) % 1000000007) as c2 from IOstream";
+        let got = weir(&path, &["--final"], weir_times).expect("weir answers");
+        let expected = duckdb.answer(times).expect("DuckDB answers");
+        assert_eq!(rows(&got), expected, "seed {seed}");
+    }
+}
+
+#[test]
 fn the_page_lists_every_difference() {
     let page = weir_testing::repository::read("docs/cql.md");
     let cell = |text: &str| {

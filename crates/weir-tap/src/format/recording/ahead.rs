@@ -1,6 +1,7 @@
 //! [`RowGroups`]: the row groups of a recording, read by threads ahead of the reader.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -8,6 +9,7 @@ use std::thread::{self, JoinHandle};
 
 use super::file::{Recording, guarded};
 use super::rows::{Layout, Rows};
+use super::unfold::{Blocks, Read};
 
 /// Most row groups that are read at the same time, each by a thread of its own. Bounds their
 /// memory: that of a thread is [`super::pages::PAGES_BYTES_MAX`] at most, usually some MiB.
@@ -21,8 +23,8 @@ pub struct RowGroups {
     plan: Arc<ReadPlan>,
     /// The row groups that are being read, the first one in front.
     reading: VecDeque<Reading>,
-    /// The next row group to read.
-    next: usize,
+    /// Row groups that are not yet read; those that share a block are read by one thread.
+    waiting: VecDeque<Range<usize>>,
     threads: usize,
 }
 
@@ -34,7 +36,6 @@ struct ReadPlan {
 
 /// A row group that is being read.
 struct Reading {
-    group: usize,
     batches: Receiver<Found>,
     thread: JoinHandle<()>,
 }
@@ -42,18 +43,19 @@ struct Reading {
 /// What a thread found in its row group.
 enum Found {
     Batch(Batch),
-    /// The rest of the row group cannot be read.
+    /// The rest of a row group cannot be read.
     Unreadable {
+        group: usize,
         reason: String,
-        /// How many rows were read.
-        rows_read: i64,
+        /// How many of its events were read.
+        events_read: i64,
     },
 }
 
 /// A batch of the file.
 pub struct Batch {
-    /// The number of its rows.
-    pub len: usize,
+    /// The number of events in it.
+    pub events: usize,
     /// Its rows, or the reason why they cannot be used.
     pub rows: Result<Rows, String>,
 }
@@ -64,18 +66,24 @@ pub struct UnreadableGroup {
     pub offset: u64,
     /// The reason.
     pub reason: String,
-    /// How many rows are lost.
-    pub rows_lost: i64,
+    /// How many events are lost.
+    pub events_lost: i64,
 }
 
 impl RowGroups {
     /// All row groups. Nothing is read before the first call of [`RowGroups::next`].
     pub fn new(recording: Arc<Recording>, layout: Arc<Layout>) -> RowGroups {
         let threads = thread::available_parallelism().map_or(1, usize::from);
+        let waiting = match layout.is_by_block() {
+            true => recording.groups_with_whole_blocks(),
+            false => (0..recording.groups())
+                .map(|group| group..group + 1)
+                .collect(),
+        };
         RowGroups {
             plan: Arc::new(ReadPlan { recording, layout }),
             reading: VecDeque::new(),
-            next: 0,
+            waiting,
             threads: threads.min(THREADS_MAX),
         }
     }
@@ -88,18 +96,17 @@ impl RowGroups {
             let first = self.reading.front()?;
             match first.batches.recv() {
                 Ok(Found::Batch(batch)) => return Some(Ok(batch)),
-                Ok(Found::Unreadable { reason, rows_read }) => {
-                    let group = self
-                        .plan
-                        .recording
-                        .metadata
-                        .metadata()
-                        .row_group(first.group);
-                    let offset = group.columns().first().map_or(0, |c| c.data_page_offset());
+                Ok(Found::Unreadable {
+                    group,
+                    reason,
+                    events_read,
+                }) => {
+                    let recording = &self.plan.recording;
+                    let events = recording.events_of_group(group);
                     return Some(Err(UnreadableGroup {
-                        offset: u64::try_from(offset).unwrap_or(0),
-                        reason: format!("row group {}: {reason}", first.group),
-                        rows_lost: group.num_rows().saturating_sub(rows_read).max(0),
+                        offset: recording.offset_of_group(group),
+                        reason: format!("row group {group}: {reason}"),
+                        events_lost: events.saturating_sub(events_read).max(0),
                     }));
                 }
                 Err(_) => {
@@ -114,51 +121,96 @@ impl RowGroups {
 
     /// Starts threads for the next row groups.
     fn read_ahead(&mut self) {
-        let groups = self.plan.recording.metadata.metadata().num_row_groups();
-        while self.reading.len() < self.threads && self.next < groups {
+        while self.reading.len() < self.threads
+            && let Some(groups) = self.waiting.pop_front()
+        {
             let (out, batches) = sync_channel(WAITING_MAX);
-            let (plan, group) = (self.plan.clone(), self.next);
+            let plan = self.plan.clone();
             self.reading.push_back(Reading {
-                group,
                 batches,
-                thread: thread::spawn(move || plan.read(group, &out)),
+                thread: thread::spawn(move || plan.read(groups, &out)),
             });
-            self.next += 1;
         }
     }
 }
 
+/// The receiver of batches was dropped.
+struct Dropped;
+
 impl ReadPlan {
-    /// Reads a row group until its end, or until its receiver is dropped.
-    fn read(&self, group: usize, out: &SyncSender<Found>) {
-        let mut rows_read = 0;
-        let mut reader = match guarded(|| self.recording.reader(&self.layout.read, group)) {
-            Ok(reader) => reader,
-            Err(reason) => {
-                let _ = out.send(Found::Unreadable { reason, rows_read });
-                return;
-            }
-        };
-        loop {
-            let next = guarded(|| Ok(reader.batches.next().transpose()?));
-            let found = match next {
-                Ok(Some(batch)) => {
-                    rows_read += batch.num_rows() as i64;
-                    let stored = &self.recording.stored;
-                    Found::Batch(Batch {
-                        len: batch.num_rows(),
-                        rows: self.layout.rows(&batch, &reader.columns, stored),
-                    })
-                }
-                Ok(None) => return,
-                Err(reason) => {
-                    let _ = out.send(Found::Unreadable { reason, rows_read });
-                    return;
-                }
-            };
-            if out.send(found).is_err() {
+    /// Reads row groups until their end, or until the receiver is dropped.
+    fn read(&self, groups: Range<usize>, out: &SyncSender<Found>) {
+        let mut blocks = Blocks::default();
+        for group in groups {
+            if let Err(Dropped) = self.read_group(group, &mut blocks, out) {
                 return;
             }
         }
+        let _ = self.send(blocks.finish(), &mut 0, out);
+    }
+
+    fn read_group(
+        &self,
+        group: usize,
+        blocks: &mut Blocks,
+        out: &SyncSender<Found>,
+    ) -> Result<(), Dropped> {
+        let mut events_read = 0;
+        let unreadable = |reason, events_read| {
+            let found = Found::Unreadable {
+                group,
+                reason,
+                events_read,
+            };
+            out.send(found).map_err(|_| Dropped)
+        };
+        let mut reader = match guarded(|| self.recording.reader(&self.layout.read, group)) {
+            Ok(reader) => reader,
+            Err(reason) => return unreadable(reason, events_read),
+        };
+        loop {
+            let batch = match guarded(|| Ok(reader.batches.next().transpose()?)) {
+                Ok(Some(batch)) => batch,
+                Ok(None) => return Ok(()),
+                Err(reason) => {
+                    // The rest of this block is missing, from which its columns follow.
+                    let _ = blocks.finish();
+                    return unreadable(reason, events_read);
+                }
+            };
+            let stored = &self.recording.stored;
+            match self.layout.columns(&batch, &reader.columns, stored) {
+                Ok(read) if self.layout.is_by_block() => match blocks.add(&read) {
+                    Ok(complete) => self.send(complete, &mut events_read, out)?,
+                    Err(reason) => return unreadable(reason, events_read),
+                },
+                Ok(read) => self.send([read], &mut events_read, out)?,
+                Err(reason) => {
+                    let events = batch.num_rows();
+                    events_read += events as i64;
+                    let rows = Err(reason);
+                    let found = Found::Batch(Batch { events, rows });
+                    out.send(found).map_err(|_| Dropped)?;
+                }
+            }
+        }
+    }
+
+    /// Sends rows that were read, and counts their events.
+    fn send(
+        &self,
+        read: impl IntoIterator<Item = Read>,
+        events_read: &mut i64,
+        out: &SyncSender<Found>,
+    ) -> Result<(), Dropped> {
+        for read in read {
+            let rows = self.layout.rows(read, &self.recording.stored);
+            let events = rows.events;
+            *events_read += events as i64;
+            let rows = Ok(rows);
+            let found = Found::Batch(Batch { events, rows });
+            out.send(found).map_err(|_| Dropped)?;
+        }
+        Ok(())
     }
 }

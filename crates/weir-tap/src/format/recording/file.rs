@@ -1,7 +1,9 @@
 //! [`Recording`]: an opened recording, before the demands are known.
 
+use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, BufReader, Read};
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
@@ -17,17 +19,20 @@ use parquet::arrow::arrow_reader::{
 use parquet::errors::ParquetError;
 use parquet::file::metadata::{ColumnChunkMetaData, RowGroupMetaData};
 use parquet::file::reader::{ChunkReader, Length};
+use parquet::file::statistics::Statistics;
 use weir_model::Capabilities;
 
 use super::super::source::Positioned;
 use super::super::spool::spool;
 use super::super::{FileEnd, Input, Provenance, TraceOptions};
+use super::folded::BLOCK;
 use super::losses;
 use super::pages;
 use super::recover::{Found, read_footer, value};
 use super::stored::Stored;
 use super::{
-    CLOSED_KEY, HOST_KEY, KERNEL_KEY, PAIRED_KEY, RESPONSES_KEY, SOURCE_KEY, VERSION, VERSION_KEY,
+    CLOSED_KEY, EVENTS_KEY, HOST_KEY, KERNEL_KEY, PAIRED_KEY, RESPONSES_KEY, SOURCE_KEY, VERSION,
+    VERSION_KEY, VERSIONS_READ,
 };
 use crate::{EventCount, TapError, UNFINISHED};
 
@@ -106,9 +111,67 @@ impl Recording {
         value(self.metadata.metadata(), RESPONSES_KEY) == Some("assumed")
     }
 
-    /// The number of rows in its footer.
+    /// The number of its events, or rows of another stream, by its footer.
     pub fn rows(&self) -> i64 {
-        self.metadata.metadata().file_metadata().num_rows()
+        let metadata = self.metadata.metadata();
+        let events = value(metadata, EVENTS_KEY).and_then(|events| events.parse().ok());
+        events.unwrap_or_else(|| metadata.file_metadata().num_rows())
+    }
+
+    /// The number of its row groups.
+    pub(super) fn groups(&self) -> usize {
+        self.metadata.metadata().num_row_groups()
+    }
+
+    /// The offset of a row group.
+    pub(super) fn offset_of_group(&self, group: usize) -> u64 {
+        let group = self.metadata.metadata().row_group(group);
+        let first = group.columns().first();
+        first.map_or(0, |column| {
+            u64::try_from(column.data_page_offset()).unwrap_or(0)
+        })
+    }
+
+    /// The lowest and the highest block of a row group, by its statistics.
+    fn blocks_of_group(&self, group: usize) -> Option<(i64, i64)> {
+        let group = self.metadata.metadata().row_group(group);
+        let is_block = |chunk: &&ColumnChunkMetaData| chunk.column_path().string() == BLOCK;
+        match group.columns().iter().find(is_block)?.statistics()? {
+            Statistics::Int64(blocks) => Some((*blocks.min_opt()?, *blocks.max_opt()?)),
+            _ => None,
+        }
+    }
+
+    /// The number of events, or rows of another stream, of a row group.
+    pub(super) fn events_of_group(&self, group: usize) -> i64 {
+        let end = match group + 1 < self.groups() {
+            true => self.blocks_of_group(group + 1).map(|(first, _)| first),
+            false => Some(self.rows()),
+        };
+        match (self.blocks_of_group(group), end) {
+            (Some((first, _)), Some(end)) => end.saturating_sub(first),
+            _ => self.metadata.metadata().row_group(group).num_rows(),
+        }
+    }
+
+    /// All row groups, those together that share a block: other programs write row groups of other
+    /// sizes.
+    pub(super) fn groups_with_whole_blocks(&self) -> VecDeque<Range<usize>> {
+        let mut all: VecDeque<Range<usize>> = VecDeque::new();
+        let mut last = None;
+        for group in 0..self.groups() {
+            let blocks = self.blocks_of_group(group);
+            let are_apart = match (last, blocks) {
+                (Some((_, last)), Some((first, _))) => last < first,
+                _ => false,
+            };
+            match all.back_mut().filter(|_| !are_apart) {
+                Some(groups) => groups.end = group + 1,
+                None => all.push_back(group..group + 1),
+            }
+            last = blocks;
+        }
+        all
     }
 
     /// True if its writer did not close it, or part of it is missing.
@@ -332,8 +395,8 @@ fn metadata_of(file: &Positioned) -> Result<(ArrowReaderMetadata, u64), String> 
         ))
     })?;
     match value(metadata.metadata(), VERSION_KEY) {
-        Some(version) if version != VERSION => Err(format!(
-            "a recording of version {version}; this weir reads {VERSION}"
+        Some(version) if !VERSIONS_READ.contains(&version) => Err(format!(
+            "a recording of version {version}; this weir reads versions up to {VERSION}"
         )),
         _ => Ok((metadata, bytes_lost)),
     }

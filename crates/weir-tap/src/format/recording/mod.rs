@@ -3,9 +3,10 @@
 //! `SELECT op, count(*), avg(latency) FROM 'x.parquet' WHERE type <> 'Q' GROUP BY op` is a valid
 //! query in DuckDB.
 //!
-//! - Rows are in timestamp order. Of block I/O, those with type `Q` are requests at their issue,
-//!   without the last columns; the others are responses with all of them. So `IO` is the rows whose
-//!   type is not `Q`, and `IOstream` all rows without the last columns.
+//! - Rows are in timestamp order. Of block I/O, each response is a row, with the columns of `IO`
+//!   but some that follow from others, and its request follows from it as well ([`folded`]). Those
+//!   with type `Q` are requests whose response is missing or far away. So `IO` is the rows whose
+//!   type is not `Q`. In version 1 each request is a row of its own, and each column is stored.
 //! - A recording of another stream or relation has the columns of that one, and describes it
 //!   ([`stored`]): its name, shape and meaning are under [`STREAM_KEY`], [`SHAPE_KEY`] and
 //!   [`DOC_KEY`]. Without these keys it is block I/O.
@@ -13,14 +14,14 @@
 //!   are 64-bit integers. Each column's unit, meaning and other names are in the Arrow schema, as
 //!   field metadata `unit`, `doc` and `aliases`.
 //! - The footer's key-value metadata has [`VERSION_KEY`], [`SOURCE_KEY`], [`HOST_KEY`],
-//!   [`KERNEL_KEY`], [`RESPONSES_KEY`], [`PAIRED_KEY`], [`CLOSED_KEY`], and a count for each
+//!   [`KERNEL_KEY`], [`RESPONSES_KEY`], [`PAIRED_KEY`], [`CLOSED_KEY`], [`EVENTS_KEY`], and a count for each
 //!   counter under [`COUNT_PREFIX`]. Readers report these counts as their own: events lost in the
 //!   recording are missing in every result.
 //!
 //! **After a crash.** A Parquet file is unreadable without its footer, which is at the end.
 //! Therefore the writer adds a footer after every row group, and continues after it: offsets in a
 //! footer are absolute, and readers ignore the previous footers. As long as footers of the whole
-//! file are small (less than 1/8 of the data), each footer describes the whole file, and a file
+//! file are small (less than 1/32 of the data), each footer describes the whole file, and a file
 //! truncated directly after one is readable by any reader. Later footers describe only the row
 //! groups since the previous footer, which they reference by [`PREVIOUS_KEY`]; they end with `WEIR`
 //! instead of `PAR1`, so that no reader mistakes such a part for the whole. weir's reader searches
@@ -30,18 +31,21 @@
 mod ahead;
 mod column;
 mod file;
+mod fold;
+mod folded;
 mod losses;
 mod pages;
 mod read;
 mod recover;
 mod rows;
 mod stored;
+mod unfold;
 mod write;
 
 pub use file::Recording;
 pub use write::{RecordingWriter, create};
 
-/// Key of the recording's version, `1`.
+/// Key of the recording's version, [`VERSION`].
 pub const VERSION_KEY: &str = "weir.recording";
 /// Key of the name of the stream or relation.
 pub const STREAM_KEY: &str = "weir.stream";
@@ -70,8 +74,14 @@ pub const COUNT_PREFIX: &str = "weir.count.";
 /// Key of the end offset of the previous footer, in footers with only the row groups since.
 pub const PREVIOUS_KEY: &str = "weir.previous";
 
-/// The version that is written and read.
-pub const VERSION: &str = "1";
+/// Key of the number of events in the file, if a row may be a request and its response.
+pub const EVENTS_KEY: &str = "weir.events";
+
+/// The version that is written.
+pub const VERSION: &str = "2";
+
+/// The versions that are read. In version 1 a request and its response are two rows.
+pub const VERSIONS_READ: [&str; 2] = ["1", VERSION];
 
 /// The beginning of a file, and the end of a footer of the whole file.
 const WHOLE: [u8; 4] = *b"PAR1";

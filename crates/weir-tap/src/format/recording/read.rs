@@ -17,6 +17,9 @@ use super::losses;
 use super::rows::{Columns, Layout, Row, Rows, int};
 use crate::{EventCount, Tap, TapError, TapEvent};
 
+/// Rows of a batch that is delivered at most: those of a block are more than fit into a cache.
+const EMITTED_ROWS_MAX: usize = 4096;
+
 /// A recording as a tap.
 pub struct RecordingTap {
     recording: Arc<Recording>,
@@ -27,6 +30,7 @@ pub struct RecordingTap {
     queued: VecDeque<TapEvent>,
     ended: bool,
     last_ts: Nanos,
+    /// The number of events, or rows of another stream, so far.
     rows_read: i64,
 }
 
@@ -62,41 +66,36 @@ impl RecordingTap {
     /// Queues the rows of a batch for each demand.
     fn emit(&mut self, batch: ahead::Batch) -> Result<(), TapError> {
         let first_row = self.rows_read;
-        self.rows_read += batch.len as i64;
+        self.rows_read += batch.events as i64;
         let rows = match batch.rows {
             Ok(rows) => rows,
             Err(reason) => {
                 let reason = format!("rows from {first_row} on: {reason}");
                 self.faults
-                    .count("events_lost", MALFORMED, batch.len as i64);
+                    .count("events_lost", MALFORMED, batch.events as i64);
                 return self.faults.bad(0, reason);
             }
         };
-        let (columns, rows) = self.usable(rows, batch.len, first_row)?;
-        let Some(last) = rows.last().map(|row| row.ts) else {
-            return Ok(());
-        };
-        for demand in 0..self.demands.len() {
-            if let Some(batch) = self.rows_of(demand, &rows, &columns) {
-                self.queued.push_back(TapEvent::Rows { demand, batch });
+        let (columns, rows) = self.usable(rows, first_row)?;
+        for rows in rows.chunks(EMITTED_ROWS_MAX) {
+            for demand in 0..self.demands.len() {
+                if let Some(batch) = self.rows_of(demand, rows, &columns) {
+                    self.queued.push_back(TapEvent::Rows { demand, batch });
+                }
             }
+            self.last_ts = rows[rows.len() - 1].ts;
+            self.queued
+                .push_back(TapEvent::Heartbeat(before(self.last_ts)));
         }
-        self.last_ts = last;
-        self.queued.push_back(TapEvent::Heartbeat(before(last)));
         Ok(())
     }
 
-    /// The columns of a batch of `len` rows, and those of its rows that can be delivered and are
-    /// not before the last one, in timestamp order.
-    fn usable(
-        &mut self,
-        batch: Rows,
-        len: usize,
-        first_row: i64,
-    ) -> Result<(Columns, Vec<Row>), TapError> {
+    /// The columns of a batch, and those of its rows that can be delivered and are not before the
+    /// last one, in timestamp order.
+    fn usable(&mut self, batch: Rows, first_row: i64) -> Result<(Columns, Vec<Row>), TapError> {
         if let Some(bad) = batch.bad {
-            let lost = len - batch.rows.len();
-            self.faults.count("events_lost", MALFORMED, lost as i64);
+            self.faults
+                .count("events_lost", MALFORMED, batch.lost as i64);
             let (row, why) = (first_row + bad as i64, self.layout.needs());
             self.faults.bad(0, format!("row {row}: {why}"))?;
         }
@@ -126,27 +125,28 @@ impl RecordingTap {
             Some(RequestRows::Events) => row.is_request || !assumed,
             Some(RequestRows::All) | None => true,
         };
-        let mut picked: Vec<u32> = Vec::with_capacity(rows.len());
-        let mut ts: Vec<Nanos> = Vec::with_capacity(rows.len());
-        for row in rows.iter().filter(wanted) {
-            picked.push(row.at);
-            ts.push(row.ts);
-        }
-        if picked.is_empty() {
-            return None;
-        }
-        let whole = columns.own.first().map_or(rows.len(), Column::len);
-        let in_place = picked.len() == whole && (0..).zip(&picked).all(|(at, &row)| at == row);
-        let indices = UInt32Array::from(picked);
+        let picked: Vec<Row> = rows.iter().filter(wanted).copied().collect();
+        let first = picked.first()?.at;
+        let ts: Vec<Nanos> = picked.iter().map(|row| row.ts).collect();
+        let in_place = (first..).zip(&picked).all(|(at, row)| at == row.at);
+        let indices: UInt32Array = picked.iter().map(|row| row.at).collect::<Vec<u32>>().into();
+        let requests = columns.requests.as_ref();
+        let requests = requests.filter(|_| picked.iter().any(|row| row.is_in_response));
         let width = match of_requests {
             Some(RequestRows::Events) => iostream_schema().len(),
             _ => columns.own.len(),
         };
         let of_demand = columns.own[..width].iter().enumerate().map(|(i, column)| {
-            match (demand.columns.contains(&i), in_place) {
-                (false, _) => Column::Nulls(ts.len()),
-                (true, true) => column.clone(),
-                (true, false) => taken(column, &indices),
+            if !demand.columns.contains(&i) {
+                return Column::Nulls(ts.len());
+            }
+            let column = match in_place {
+                true => column.slice(first as usize, picked.len()),
+                false => taken(column, &indices),
+            };
+            match requests {
+                Some(requests) => requests.of_rows(i, column, &picked),
+                None => column,
             }
         });
         let of_demand = of_demand.collect();
@@ -162,7 +162,7 @@ impl RecordingTap {
 }
 
 /// The rows of a column at `indices`.
-fn taken(column: &Column, indices: &UInt32Array) -> Column {
+pub(super) fn taken(column: &Column, indices: &UInt32Array) -> Column {
     use arrow_array::cast::AsArray;
     use arrow_select::take::take;
     let within = "indices are those of the column's rows";
@@ -188,7 +188,8 @@ impl Tap for RecordingTap {
                 Some(Ok(batch)) => self.emit(batch)?,
                 Some(Err(group)) => {
                     self.faults.bad(group.offset, group.reason)?;
-                    self.faults.count("events_lost", MALFORMED, group.rows_lost);
+                    self.faults
+                        .count("events_lost", MALFORMED, group.events_lost);
                 }
                 None => self.ended = true,
             }
@@ -208,9 +209,8 @@ impl Tap for RecordingTap {
     }
 
     fn describe(&self) -> Vec<String> {
-        let columns = &self.layout.columns;
-        let read = columns.iter().flatten().count();
-        let reads = format!("reads {read} of {} columns", columns.len());
+        let (read, all) = (self.layout.named, self.layout.columns.len());
+        let reads = format!("reads {read} of {all} columns");
         [vec![reads], self.recording.remarks()].concat()
     }
 

@@ -1,15 +1,21 @@
-//! [`Layout::rows`]: the rows of a batch of the file, as weir's columns.
+//! [`Layout`]: the columns of a file that are read, and its rows as weir's columns.
 
 use arrow_array::RecordBatch;
 use arrow_schema::DataType;
 use parquet::arrow::arrow_reader::ArrowReaderMetadata;
+use weir_model::capabilities::RequestRows;
 use weir_model::{Column, Demand, EventKind, Nanos, Type};
 
 use super::column::from_arrow;
+use super::folded::{ADDED, BLOCK, Numbers, REQUEST, added, stored_as};
 use super::stored::Stored;
+use super::unfold::{self, Read, Requests};
 
 /// The column with the kind of an event.
 const KIND: &str = "type";
+
+/// The position of that column in `IO`.
+const KIND_AT: usize = 1;
 
 /// The columns of the file that are read, by their positions in it.
 pub struct Layout {
@@ -22,6 +28,20 @@ pub struct Layout {
     kind: Option<usize>,
     /// Of the weights of a relation's rows.
     weight: Option<usize>,
+    /// How many columns of the stream are read for the demands and since every row has them.
+    pub named: usize,
+    /// If the file has one row for a request and its response.
+    folded: Option<FoldedLayout>,
+}
+
+/// The columns of a file with one row for a request and its response.
+struct FoldedLayout {
+    /// The positions of the columns of [`ADDED`].
+    added: Vec<Option<usize>>,
+    /// Whether requests are delivered.
+    with_requests: bool,
+    /// Whether rows are read block by block.
+    by_block: bool,
 }
 
 /// A row that can be delivered.
@@ -33,6 +53,8 @@ pub struct Row {
     pub at: u32,
     /// Whether it is a request and no response.
     pub is_request: bool,
+    /// Whether it is a request in the row of its response.
+    pub is_in_response: bool,
 }
 
 /// The columns of a batch that is read.
@@ -41,12 +63,18 @@ pub struct Columns {
     pub own: Vec<Column>,
     /// The weights of a relation's rows.
     pub weights: Option<Column>,
+    /// Those of requests in the rows of their responses.
+    pub requests: Option<Requests>,
 }
 
 /// The rows of a batch that is read.
 pub struct Rows {
     /// The values of all rows.
     pub columns: Columns,
+    /// The number of events in them.
+    pub events: usize,
+    /// The number of events in those that cannot be delivered.
+    pub lost: usize,
     /// Those that can be delivered.
     pub rows: Vec<Row>,
     /// The position of the first of the others.
@@ -68,11 +96,23 @@ impl Layout {
         let schema = &stored.declaration.schema;
         let kind = stored.is_of_requests().then_some(KIND);
         let of_each_row = [Some(stored.instant()), kind, stored.weight()];
-        let wanted = |name: &str| {
-            let at = schema.fields.iter().position(|f| f.name == name);
-            of_each_row.contains(&Some(name))
-                || at.is_some_and(|at| demands.iter().any(|d| d.columns.contains(&at)))
+        let of_demands = schema.fields.iter().enumerate().filter(|(at, field)| {
+            of_each_row.contains(&Some(&field.name))
+                || demands.iter().any(|demand| demand.columns.contains(at))
+        });
+        let mut names: Vec<&str> = of_demands.map(|(_, field)| field.name.as_str()).collect();
+        let named = names.clone();
+        names.extend(of_each_row.into_iter().flatten());
+        let is_folded = kind.is_some() && fields.iter().any(|field| field.name() == REQUEST);
+        let of_events = |demand: &Demand| match RequestRows::of(&demand.stream) {
+            Some(RequestRows::Events | RequestRows::All) => true,
+            Some(RequestRows::Finished) | None => false,
         };
+        let with_requests = demands.iter().any(of_events);
+        if is_folded {
+            unfold::needed(&mut names, with_requests);
+        }
+        let wanted = |name: &str| names.contains(&name);
         let all_null = |ty: &DataType| match ty {
             DataType::Dictionary(_, values) => **values == DataType::Null,
             ty => *ty == DataType::Null,
@@ -90,20 +130,36 @@ impl Layout {
             instant: needed(stored.instant())?,
             kind: kind.map(needed).transpose()?,
             weight: stored.weight().map(needed).transpose()?,
+            named: named
+                .into_iter()
+                .filter(|name| {
+                    place(stored_as(name).filter(|_| is_folded).unwrap_or(name)).is_some()
+                })
+                .count(),
+            folded: is_folded.then(|| FoldedLayout {
+                added: ADDED.iter().map(|field| place(&field.name)).collect(),
+                with_requests,
+                by_block: wanted(BLOCK),
+            }),
             read,
         })
     }
 
-    /// The rows of a batch with the columns `in_batch` of the file; the others are NULL.
+    /// Whether [`Layout::rows`] needs all rows of a block at once.
+    pub fn is_by_block(&self) -> bool {
+        self.folded.as_ref().is_some_and(|folded| folded.by_block)
+    }
+
+    /// The columns of a batch with the columns `in_batch` of the file; the others are NULL.
     ///
     /// # Errors
     /// For a column that cannot be read, a sentence with its name and the reason.
-    pub fn rows(
+    pub fn columns(
         &self,
         batch: &RecordBatch,
         in_batch: &[usize],
         stored: &Stored,
-    ) -> Result<Rows, String> {
+    ) -> Result<Read, String> {
         let len = batch.num_rows();
         let position = |place| in_batch.iter().position(|&read| read == place);
         let parse = |name: &str, place: Option<usize>, ty: Type| match place.and_then(position) {
@@ -114,17 +170,40 @@ impl Layout {
         let fields = stored.declaration.schema.fields.iter();
         let own = self.columns.iter().zip(fields);
         let own = own.map(|(place, field)| parse(&field.name, *place, field.ty));
-        let columns = Columns {
-            own: own.collect::<Result<_, _>>()?,
-            weights: match stored.weight() {
-                Some(name) => Some(parse(name, self.weight, Type::Int)?),
-                None => None,
-            },
+        let of_file = match &self.folded {
+            Some(folded) => {
+                let each = ADDED.iter().zip(&folded.added);
+                let each = each.map(|(field, place)| parse(&field.name, *place, field.ty));
+                each.collect::<Result<_, _>>()?
+            }
+            None => {
+                let weight = stored
+                    .weight()
+                    .map(|name| parse(name, self.weight, Type::Int));
+                let instant = parse(stored.instant(), Some(self.instant), Type::Time);
+                [Some(instant), weight]
+                    .into_iter()
+                    .flatten()
+                    .collect::<Result<_, _>>()?
+            }
         };
-        let ts = parse(stored.instant(), Some(self.instant), Type::Time)?;
-        let kinds = match self.kind {
-            Some(place) => Some(parse(KIND, Some(place), Type::Text)?),
-            None => None,
+        Ok(Read {
+            len,
+            own: own.collect::<Result<_, _>>()?,
+            of_file,
+        })
+    }
+
+    /// The rows of columns that were read.
+    pub fn rows(&self, read: Read, stored: &Stored) -> Rows {
+        let Read {
+            len,
+            mut own,
+            of_file,
+        } = read;
+        let (ts, weights) = match &self.folded {
+            Some(_) => (own[0].clone(), None),
+            None => (of_file[0].clone(), of_file.get(1).cloned()),
         };
         let mut usable = vec![true; len];
         keep_non_null(&mut usable, &ts);
@@ -132,30 +211,44 @@ impl Layout {
             Column::Int(values) => values.values(),
             _ => &[],
         };
-        if let Some(weights) = &columns.weights {
+        if let Some(weights) = &weights {
             for (at, usable) in usable.iter_mut().enumerate() {
                 *usable &= int(weights, at).is_some_and(|weight| weight != 0);
             }
         }
-        let mut is_request = vec![false; len];
-        if let Some(kinds) = &kinds {
-            keep_non_null(&mut usable, kinds);
-            if let Column::Text(ids) = kinds {
-                let [request, others @ ..] = EventKind::ALL.map(|kind| kind.symbol().id());
-                let each = ids.values().iter().zip(&mut is_request).zip(&mut usable);
-                for ((id, is_request), usable) in each {
-                    *is_request = *id == request;
-                    *usable &= *is_request || others.contains(id);
-                }
-            }
+        let is_request = match self.kind {
+            Some(_) => requests(&own[KIND_AT], &mut usable),
+            None => vec![false; len],
+        };
+        if let Some(folded) = &self.folded
+            && !instants.is_empty()
+        {
+            unfold::derive(&mut own, &of_file, instants, folded.by_block);
         }
-        let row = |(at, ((&ts, &is_request), _))| Row { ts, at, is_request };
+        let row = |(at, ((&ts, &is_request), _))| Row {
+            ts,
+            at,
+            is_request,
+            is_in_response: false,
+        };
         let each = (0..).zip(instants.iter().zip(&is_request).zip(&usable));
-        Ok(Rows {
-            rows: each.filter(|(_, (_, usable))| **usable).map(row).collect(),
+        let rows: Vec<Row> = each.filter(|(_, (_, usable))| **usable).map(row).collect();
+        let mut all = Rows {
+            events: len,
+            lost: len - rows.len(),
+            rows,
             bad: usable.iter().position(|usable| !usable),
-            columns,
-        })
+            columns: Columns {
+                own,
+                weights,
+                requests: None,
+            },
+        };
+        if let Some(folded) = &self.folded {
+            all.unfold(&of_file, folded);
+        }
+        debug_assert!(stored.declaration.schema.len() == all.columns.own.len());
+        all
     }
 
     /// What a row lacks that cannot be delivered.
@@ -166,6 +259,38 @@ impl Layout {
             (None, None) => "no timestamp",
         }
     }
+}
+
+impl Rows {
+    /// Counts the requests in the rows of their responses, and adds them if they are delivered.
+    fn unfold(&mut self, of_file: &[Column], layout: &FoldedLayout) {
+        let kinds = Numbers::of(&of_file[added(REQUEST)]);
+        let is_folded = |at: usize| kinds.get(at).is_some_and(|kind| kind != 0);
+        let requests = (0..self.events).filter(|&at| is_folded(at)).count();
+        let usable = self.rows.iter().filter(|row| is_folded(row.at as usize));
+        self.lost += requests - usable.count();
+        self.events += requests;
+        if layout.with_requests {
+            self.rows = unfold::events(&self.rows, &self.columns.own, is_folded);
+            self.columns.requests = Some(unfold::of_requests(of_file));
+            self.lost = self.events - self.rows.len();
+        }
+    }
+}
+
+/// Whether each row is a request; clears `usable` where it has no known type.
+fn requests(kinds: &Column, usable: &mut [bool]) -> Vec<bool> {
+    let mut is_request = vec![false; usable.len()];
+    keep_non_null(usable, kinds);
+    if let Column::Text(ids) = kinds {
+        let [request, others @ ..] = EventKind::ALL.map(|kind| kind.symbol().id());
+        let each = ids.values().iter().zip(&mut is_request).zip(usable);
+        for ((id, is_request), usable) in each {
+            *is_request = *id == request;
+            *usable &= *is_request || others.contains(id);
+        }
+    }
+    is_request
 }
 
 /// Clears `usable` where the column is NULL.

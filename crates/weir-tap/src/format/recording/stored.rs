@@ -17,6 +17,8 @@ use weir_model::{
     Schema, SelectionLimits, Shape, StreamCapabilities, Symbol, Type, Unit,
 };
 
+use super::fold::fold;
+use super::folded::{ADDED, stored_as};
 use super::recover::value;
 use super::{DOC_KEY, SHAPE_KEY, STREAM_KEY};
 
@@ -121,9 +123,18 @@ impl Stored {
         ]
     }
 
-    /// The columns of its file: its own, and those of [`Stored::added`].
+    /// The columns of its file: its own, and those of [`Stored::added`]; of requests those of
+    /// [`super::folded`].
     pub fn arrow_schema(&self) -> SchemaRef {
-        let own = self.declaration.schema.fields.iter().map(described);
+        let fields = &self.declaration.schema.fields;
+        if self.is_of_requests() {
+            let own = fields
+                .iter()
+                .filter(|field| stored_as(&field.name).is_none());
+            let fields: Vec<arrow_schema::Field> = own.chain(&*ADDED).map(described).collect();
+            return SchemaRef::new(arrow_schema::Schema::new(fields));
+        }
+        let own = fields.iter().map(described);
         let added = self.added().into_iter();
         let added = added.map(|(name, ty)| arrow_field(name, &Field::new(name, ty)));
         let fields: Vec<arrow_schema::Field> = own.chain(added).collect();
@@ -151,9 +162,19 @@ impl Stored {
         instant.into_iter().chain(weight).collect()
     }
 
-    /// The rows of a batch, with the columns of [`Stored::arrow_schema`].
-    pub fn rows(&self, batch: &Batch, schema: &SchemaRef) -> RecordBatch {
+    /// The rows of a batch after `events` events, with the columns of [`Stored::arrow_schema`]. Of
+    /// requests the batch is a block.
+    pub fn rows(&self, batch: &Batch, events: i64, schema: &SchemaRef) -> RecordBatch {
         let fields = self.declaration.schema.fields.iter();
+        if self.is_of_requests() {
+            let folded = fold(batch, events);
+            let own = folded.own.iter().zip(fields);
+            let own = own.filter(|(_, field)| stored_as(&field.name).is_none());
+            let all = own.chain(folded.added.iter().zip(&*ADDED));
+            let arrays = all.map(|(column, field)| arrow_array(column, field.ty));
+            return RecordBatch::try_new(schema.clone(), arrays.collect())
+                .expect("a block has the columns of requests");
+        }
         let own = batch.columns.iter().zip(fields);
         let own = own.map(|(column, field)| arrow_array(column, field.ty));
         let added = self.added().into_iter().map(|(name, ty)| {

@@ -18,15 +18,21 @@ use parquet::schema::types::ColumnPath;
 use weir_model::{Batch, Type};
 
 use super::super::write::{Header, TraceWriter};
+use super::folded::{ADDED, BLOCK, REQUEST, REQUEST_AGENT_TS, REQUEST_MONITOR_TS};
 use super::stored::Stored;
+use super::unfold::joined_batches;
 use super::{
-    CLOSED_KEY, HOST_KEY, KERNEL_KEY, PAIRED_KEY, PART, PREVIOUS_KEY, RESPONSES_KEY, SOURCE_KEY,
-    VERSION, VERSION_KEY, losses,
+    CLOSED_KEY, EVENTS_KEY, HOST_KEY, KERNEL_KEY, PAIRED_KEY, PART, PREVIOUS_KEY, RESPONSES_KEY,
+    SOURCE_KEY, VERSION, VERSION_KEY, losses,
 };
 use crate::{EventCount, TapError};
 
-/// Rows after which a row group is written.
+/// Events, or rows of another stream, after which a row group is written.
 pub const GROUP_ROWS: usize = 128 << 10;
+
+/// Events of a block: a response contains its request if both are in one. More events take longer
+/// to be written at once, in which time the buffers of a live tap have to hold what follows.
+const BLOCK_EVENTS: usize = 16 << 10;
 
 /// A row group is written at the latest after this time,
 const GROUP_TIME_MIN: Duration = Duration::from_secs(5);
@@ -36,21 +42,31 @@ const GROUP_TIME_MAX: Duration = Duration::from_secs(60);
 /// Footers of the whole file may occupy this size,
 const WHOLE_FOOTERS_BYTES: usize = 1 << 20;
 /// and this part of the file.
-const WHOLE_FOOTERS_SHARE: usize = 8;
+const WHOLE_FOOTERS_SHARE: usize = 32;
 
 /// Columns of numbers that seldom repeat: delta encoding is faster and smaller than a dictionary.
-const DELTA_CODED: [&str; 10] = [
+const DELTA_CODED: [&str; 16] = [
     "ts",
     "issue_ts",
     "seek",
     "agent_ts",
     "monitor_ts",
+    REQUEST_AGENT_TS,
+    REQUEST_MONITOR_TS,
+    BLOCK,
+    REQUEST,
+    "weir.vsector",
+    "weir.service",
+    "weir.seek",
+    "weir.issue_ts",
     "req_id",
     "sector",
-    "wait",
     "service",
-    "latency",
 ];
+
+/// Columns of numbers whose neighbours are independent and whose high bytes repeat: zstd compresses
+/// the bytes of one significance better than differences.
+const SPLIT_CODED: [&str; 3] = ["wait", "latency", "in_flight"];
 
 /// Key of the Arrow schema in a footer, as every Arrow library reads it.
 const ARROW_SCHEMA_KEY: &str = "ARROW:schema";
@@ -63,6 +79,11 @@ pub struct RecordingWriter {
     header: Header,
     writer: ArrowWriter<File>,
     counts: Vec<EventCount>,
+    /// Rows of a block that is not yet complete.
+    pending: Vec<Batch>,
+    rows_pending: usize,
+    /// Rows of the batches that were written.
+    rows_written: i64,
     rows_in_group: usize,
     opened: Instant,
     group_opened: Instant,
@@ -113,6 +134,9 @@ impl RecordingWriter {
             header: header.clone(),
             writer,
             counts: Vec::new(),
+            pending: Vec::new(),
+            rows_pending: 0,
+            rows_written: 0,
             rows_in_group: 0,
             opened: Instant::now(),
             group_opened: Instant::now(),
@@ -128,6 +152,7 @@ impl RecordingWriter {
     /// # Errors
     /// If the file cannot be written.
     pub fn flush_group(&mut self) -> Result<(), TapError> {
+        self.write_block()?;
         if self.rows_in_group > 0 {
             let flushed = self.writer.flush();
             self.parquet(flushed)?;
@@ -135,6 +160,24 @@ impl RecordingWriter {
             self.write_footer()?;
         }
         self.group_opened = Instant::now();
+        Ok(())
+    }
+
+    /// Writes the rows of a block.
+    fn write_block(&mut self) -> Result<(), TapError> {
+        let pending = std::mem::take(&mut self.pending);
+        if pending.is_empty() {
+            return Ok(());
+        }
+        let block = joined_batches(&pending);
+        let rows = self
+            .stored
+            .rows(&block, self.rows_written, &self.arrow_schema);
+        let written = self.writer.write(&rows);
+        self.parquet(written)?;
+        self.rows_written += block.len() as i64;
+        self.rows_in_group += block.len();
+        self.rows_pending = 0;
         Ok(())
     }
 
@@ -214,6 +257,7 @@ impl RecordingWriter {
             KeyValue::new(RESPONSES_KEY.into(), responses.to_owned()),
             KeyValue::new(PAIRED_KEY.into(), self.header.paired.to_string()),
             KeyValue::new(CLOSED_KEY.into(), closed.to_string()),
+            KeyValue::new(EVENTS_KEY.into(), self.rows_written.to_string()),
         ];
         for (key, text) in [
             (HOST_KEY, &self.header.host),
@@ -241,7 +285,8 @@ impl RecordingWriter {
 
     fn group_is_due(&self) -> bool {
         let timeout = (self.opened.elapsed() / 16).clamp(GROUP_TIME_MIN, GROUP_TIME_MAX);
-        self.rows_in_group >= GROUP_ROWS || self.group_opened.elapsed() >= timeout
+        self.rows_in_group + self.rows_pending >= GROUP_ROWS
+            || self.group_opened.elapsed() >= timeout
     }
 }
 
@@ -252,13 +297,17 @@ fn properties(stored: &Stored) -> WriterProperties {
         .set_statistics_enabled(EnabledStatistics::Chunk)
         .set_offset_index_disabled(true)
         .set_max_row_group_row_count(Some(2 * GROUP_ROWS));
-    let fields = stored.declaration.schema.fields.iter();
+    let fields = stored.declaration.schema.fields.iter().chain(&*ADDED);
     let of_numbers = fields.filter(|f| matches!(f.ty, Type::Int | Type::Time));
+    let encoding = |name: &str| match name {
+        _ if DELTA_CODED.contains(&name) => Some(Encoding::DELTA_BINARY_PACKED),
+        _ if SPLIT_CODED.contains(&name) => Some(Encoding::BYTE_STREAM_SPLIT),
+        _ => None,
+    };
     let names = of_numbers.map(|field| field.name.as_str());
-    let delta_coded = names.filter(|name| DELTA_CODED.contains(name));
-    let builder = delta_coded.fold(builder, |builder, name| {
+    let encoded = names.filter_map(|name| Some((name, encoding(name)?)));
+    let builder = encoded.fold(builder, |builder, (name, encoding)| {
         let column = ColumnPath::from(name);
-        let encoding = Encoding::DELTA_BINARY_PACKED;
         builder
             .set_column_dictionary_enabled(column.clone(), false)
             .set_column_encoding(column, encoding)
@@ -269,10 +318,14 @@ fn properties(stored: &Stored) -> WriterProperties {
 impl TraceWriter for RecordingWriter {
     fn write(&mut self, batch: &Batch) -> Result<(), TapError> {
         if !batch.is_empty() {
-            let rows = self.stored.rows(batch, &self.arrow_schema);
-            let written = self.writer.write(&rows);
-            self.parquet(written)?;
-            self.rows_in_group += batch.len();
+            for start in (0..batch.len()).step_by(BLOCK_EVENTS) {
+                let part = batch.slice(start, BLOCK_EVENTS.min(batch.len() - start));
+                self.rows_pending += part.len();
+                self.pending.push(part);
+                if self.rows_pending >= BLOCK_EVENTS {
+                    self.write_block()?;
+                }
+            }
         }
         match self.group_is_due() {
             true => self.flush_group(),
@@ -285,6 +338,7 @@ impl TraceWriter for RecordingWriter {
     }
 
     fn finish(mut self: Box<Self>) -> Result<Vec<String>, TapError> {
+        self.write_block()?;
         for key in self.keys(true) {
             self.writer.append_key_value_metadata(key);
         }
