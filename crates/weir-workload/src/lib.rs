@@ -17,6 +17,7 @@ mod distribution;
 mod event;
 mod evidence;
 pub mod files;
+pub mod guest;
 mod histograms;
 mod interference;
 pub mod json;
