@@ -37,6 +37,9 @@ pub struct AgentConfig {
     pub stacked: bool,
     /// Processes to be treated as VMs, as `--vm`.
     pub vms: Vec<String>,
+    /// The agent runs in a VM, and this is its name or UUID, or `auto` for the UUID that the
+    /// firmware reports, as `--guest`.
+    pub guest: Option<String>,
     /// The only VM whose rows the monitor may read; by default it may read all.
     pub only_vm: Option<String>,
     /// The file that contains the agent's token.
@@ -114,6 +117,7 @@ impl Default for AgentConfig {
             devices: Vec::new(),
             stacked: false,
             vms: Vec::new(),
+            guest: None,
             only_vm: None,
             token_file: None,
             tls: AgentTls::default(),
@@ -158,6 +162,9 @@ impl Configuration for AgentConfig {
         if let Some(Err(why)) = self.host.as_deref().map(host) {
             fault("host", why);
         }
+        if let Some(Err(why)) = self.guest.as_deref().map(guest_vm) {
+            fault("guest", why);
+        }
         let tls = &self.tls;
         if tls.certificate.is_some() != tls.key.is_some() {
             let why = "`certificate` and `key` must both be set";
@@ -197,6 +204,14 @@ pub fn host(text: &str) -> Result<String, String> {
         true => Ok(text.to_owned()),
         false => Err("expected 1 to 253 bytes without control characters".to_owned()),
     }
+}
+
+/// The VM of an agent in a guest: a name, a UUID or `auto`.
+///
+/// # Errors
+/// A message for the user if `text` cannot be the name of a VM.
+pub fn guest_vm(text: &str) -> Result<String, String> {
+    host(text)
 }
 
 fn spool(text: &str) -> Result<SpoolSize, String> {

@@ -9,6 +9,7 @@ pub mod config;
 mod core;
 mod demands;
 mod folds;
+pub mod guest;
 mod handover;
 mod live;
 mod own_stream;

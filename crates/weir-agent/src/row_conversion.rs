@@ -1,10 +1,11 @@
 //! [`RowConversion`]: converts the rows of a tap for the monitor: to the monitor's time, with the
-//! host's name, and with request numbers that are unique in the fleet.
+//! host's name, in a guest with its level and VM, and with request numbers that are unique in the
+//! fleet.
 
 use std::cell::Cell;
 
 use arrow_array::UInt32Array;
-use weir_model::{Batch, Column, Nanos, Schema, Symbol, Type};
+use weir_model::{Batch, Column, Level, Nanos, Schema, Symbol, Type};
 
 /// Bits of `req_id` in which a host counts its requests; the count wraps after 4 billion. The bits
 /// above are the host's number.
@@ -15,6 +16,8 @@ const NUMBER_BITS: u32 = 32;
 pub struct RowConversion {
     host: Symbol,
     host_number: u32,
+    /// In a guest, its VM.
+    pub guest: Option<Symbol>,
     /// Added to a tap's request numbers, since each tap counts from 1.
     pub first_number: i64,
     /// The highest request number that was sent.
@@ -32,6 +35,8 @@ struct Columns {
     /// Other instants.
     instants: Vec<usize>,
     host: Option<usize>,
+    vm: Option<usize>,
+    level: Option<usize>,
     agent_ts: Option<usize>,
     req_id: Option<usize>,
 }
@@ -58,6 +63,8 @@ impl Columns {
             ts,
             instants: used.iter().copied().filter(other).filter(instant).collect(),
             host: find("host"),
+            vm: find("vm"),
+            level: find("level"),
             agent_ts,
             req_id: find("req_id"),
         }
@@ -70,6 +77,7 @@ impl RowConversion {
         RowConversion {
             host_number: host_number(host.as_str()),
             host,
+            guest: None,
             first_number: 0,
             last_number: Cell::new(0),
             over: Nanos::MIN,
@@ -104,8 +112,14 @@ impl RowConversion {
             columns[at] = Column::ints(vec![now; rows]);
         }
         if let Some(at) = self.columns.host {
-            let ids = vec![self.host.id(); rows];
-            columns[at] = Column::Text(UInt32Array::new(ids.into(), None));
+            columns[at] = repeated(self.host, rows);
+        }
+        if let Some(vm) = self.guest {
+            for (at, value) in [(self.columns.vm, vm), (self.columns.level, guest_level())] {
+                if let Some(at) = at {
+                    columns[at] = repeated(value, rows);
+                }
+            }
         }
         if let Some(at) = self.columns.req_id {
             columns[at] = mapped(&columns[at], |id| self.req_id(id));
@@ -151,6 +165,15 @@ impl RowConversion {
     }
 }
 
+fn guest_level() -> Symbol {
+    Level::Guest.symbol()
+}
+
+/// A column of one text.
+fn repeated(text: Symbol, rows: usize) -> Column {
+    Column::Text(UInt32Array::new(vec![text.id(); rows].into(), None))
+}
+
 /// A column of integers with `change` applied to each.
 fn mapped(column: &Column, change: impl Fn(i64) -> i64) -> Column {
     match column {
@@ -192,6 +215,21 @@ mod tests {
         let id = i64::from(host_number("a")) << 32 | 2;
         assert_eq!(value("req_id"), Value::Int(id));
         assert_eq!(value("vm"), Value::Null);
+    }
+
+    #[test]
+    fn rows_of_a_guest_have_its_level_and_its_vm() {
+        let used = columns(&["ts", "vm", "level"]);
+        let mut conversion = RowConversion::new(Symbol::new("inside"), &io_schema(), &used);
+        let level = |conversion: &RowConversion, name: &str| {
+            let out = conversion.rows(&batch(&[100], 7), 0, |at| at);
+            out.columns[io_schema().index(name)].value(0)
+        };
+        assert_eq!(level(&conversion, "vm"), Value::Null);
+        conversion.guest = Some(Symbol::new("web"));
+        assert_eq!(level(&conversion, "vm"), Value::text("web"));
+        assert_eq!(level(&conversion, "level"), Value::text("guest"));
+        assert_eq!(level(&conversion, "pdisk"), Value::Null);
     }
 
     #[test]

@@ -36,6 +36,8 @@ pub struct SourceConfig {
     pub first_number: i64,
     /// The agent's clock.
     pub clock: AgentClock,
+    /// In a guest, its VM by name or UUID: rows have level `guest` and this VM.
+    pub guest: Option<Symbol>,
 }
 
 /// A tap that is open or is being opened.
@@ -73,8 +75,13 @@ impl SourceConfig {
     /// When a recording cannot be read.
     pub fn served(&self) -> Result<Served, Failure> {
         let own = self.args.capabilities()?;
+        let own = own.or(live::capabilities()).in_a_fleet();
         Ok(Served {
-            capabilities: own.or(live::capabilities()).in_a_fleet(),
+            capabilities: match self.guest {
+                // The rows' own values are replaced after the tap.
+                Some(_) => own.ungrouped(&["vm", "vdisk", "level"]),
+                None => own,
+            },
             is_live: self.is_live(),
         })
     }
@@ -240,5 +247,6 @@ fn conversion(demand: &Demand, source_config: &SourceConfig) -> RowConversion {
         .schema;
     let mut conversion = RowConversion::new(source_config.host, schema, &demand.columns);
     conversion.first_number = source_config.first_number;
+    conversion.guest = source_config.guest;
     conversion
 }

@@ -293,6 +293,17 @@ impl Capabilities {
         self
     }
 
+    /// The same without groups by those columns, for rows in which the receiver replaces them.
+    pub fn ungrouped(mut self, columns: &[&str]) -> Capabilities {
+        for stream in &mut self.streams {
+            let fields = stream.declaration.schema.fields.iter();
+            for (field, column) in fields.zip(&mut stream.columns) {
+                column.group &= !columns.contains(&&*field.name);
+            }
+        }
+        self
+    }
+
     /// The capabilities of each of two hosts, for the streams of both: a plan for both may use
     /// them.
     pub fn on_both(self, other: &Capabilities) -> Capabilities {

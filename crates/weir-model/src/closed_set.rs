@@ -9,7 +9,7 @@ pub enum ClosedSet {
     EventKind,
     /// [`Op`]: `r` or `read`, and so on.
     Op,
-    /// [`Level`]: `vdisk`, `vfs`, `block`.
+    /// [`Level`]: `vdisk`, `vfs`, `block`, `guest`.
     Level,
 }
 

@@ -48,6 +48,8 @@ pub enum Level {
     Vfs = 1,
     /// The host's block layer.
     Block = 2,
+    /// The block layer of a guest, as an agent in it observes it.
+    Guest = 3,
 }
 
 impl EventKind {
@@ -106,16 +108,16 @@ impl Op {
 
 impl Level {
     /// All levels.
-    pub const ALL: [Level; 3] = [Level::Vdisk, Level::Vfs, Level::Block];
+    pub const ALL: [Level; 4] = [Level::Vdisk, Level::Vfs, Level::Block, Level::Guest];
 
-    /// `vdisk`, `vfs`, `block`.
+    /// `vdisk`, `vfs`, `block`, `guest`.
     pub fn as_str(self) -> &'static str {
-        ["vdisk", "vfs", "block"][self as usize]
+        ["vdisk", "vfs", "block", "guest"][self as usize]
     }
 
     /// The interned name.
     pub fn symbol(self) -> Symbol {
-        static SYMBOLS: OnceLock<[Symbol; 3]> = OnceLock::new();
+        static SYMBOLS: OnceLock<[Symbol; 4]> = OnceLock::new();
         SYMBOLS.get_or_init(|| Level::ALL.map(|k| Symbol::new(k.as_str())))[self as usize]
     }
 }
@@ -380,7 +382,7 @@ fn event_columns() -> Vec<(Field, Access<Event>)> {
         ),
         (
             Field::new("level", T::Text)
-                .doc("layer of the tap: vdisk, vfs or block")
+                .doc("layer of the tap: vdisk, vfs, block or guest")
                 .values(ClosedSet::Level),
             Text(
                 |e| Some(e.level.symbol()),

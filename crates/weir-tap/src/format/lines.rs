@@ -154,7 +154,7 @@ fn record(
     let disk = Some(name(asked.disk.unwrap_or(stem))?);
     match format.level {
         Level::Vdisk => request.event.vdisk = disk,
-        Level::Vfs | Level::Block => request.event.pdisk = disk,
+        Level::Vfs | Level::Block | Level::Guest => request.event.pdisk = disk,
     }
     request.latency_ns = asked.latency_ns;
     let latency = asked.latency_ns.unwrap_or(0);

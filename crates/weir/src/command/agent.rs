@@ -18,6 +18,7 @@ use weir_wire::{Dial, Hello, Uplink, UplinkOptions, read_token};
 
 use crate::args::LogArgs;
 use weir_agent::config::{self, AgentConfig};
+use weir_agent::guest;
 use weir_agent::{Agent, AgentClock, AgentOptions, Budget, ReplayClock, SourceConfig, TallyFile};
 use weir_runtime::config::{Changes, Loaded, load};
 use weir_runtime::failure::{Ending, Failure};
@@ -54,6 +55,7 @@ const HOME: &str = "agent";
     weir agent --monitor monitor.example\n  \
     weir agent --config /etc/weir/agent.toml\n  \
     weir agent --check\n  \
+    weir agent --guest --monitor https://monitor.example\n  \
     weir agent --monitor unix: --host replayed --state /tmp/replayed --from recording.parquet --once\n\n\
     Options on the command line override the configuration file. SIGHUP reloads the file: limits are \
     applied immediately, other changes are logged and need a restart. At SIGTERM or SIGINT the agent \
@@ -117,6 +119,12 @@ struct SourceConfigArgs {
     /// with one declaration per line; may be repeated
     #[arg(long, value_name = "NAME=PROCESSES")]
     vm: Vec<String>,
+    /// The agent runs inside a VM: its rows have level `guest`, and the monitor ties them to the
+    /// requests of the VM's disks. VM is its name or UUID on its host [default: the UUID that the
+    /// firmware reports]
+    #[arg(long, value_name = "VM", num_args = 0..=1, default_missing_value = guest::AUTO)]
+    #[arg(value_parser = config::guest_vm, require_equals = true)]
+    guest: Option<String>,
 }
 
 fn pace(text: &str) -> Result<f64, String> {
@@ -155,6 +163,7 @@ pub fn run(args: &AgentArgs, verbose: bool) -> Result<Ending, Failure> {
         replay: args.source_config.replay(),
         host,
         clock,
+        guest: config.guest.as_deref().map(guest::vm).transpose()?,
     };
     let endpoint = Endpoint::bind(&config.metrics)?;
     // Before any thread starts: the capabilities for opening taps are kept, all others are dropped.
@@ -286,6 +295,7 @@ impl AgentArgs {
         if !source_config.vm.is_empty() {
             config.vms.clone_from(&source_config.vm);
         }
+        put(&source_config.guest, &mut config.guest);
         config.stacked |= source_config.stacked;
     }
 }
