@@ -48,6 +48,7 @@ const CRATES: &[(&str, &[&str])] = &[
             "weir-sink",
             "weir-tap",
             "weir-wire",
+            "weir-workload",
         ],
     ),
     (
@@ -190,13 +191,14 @@ fn is_test(path: &str) -> bool {
 }
 
 /// What a planner would name that does not work from capabilities alone: streams and relations.
-const STREAMS: [&str; 10] = [
+const STREAMS: [&str; 11] = [
     "IO",
     "IOstream",
     "recording",
     "weir",
     "blockstats",
     "blocklatency",
+    "GuestIO",
     "vms",
     "disks",
     "devices",

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::alert::{ActionStep, AlertChange, AlertInstance, LeaseRow};
 use crate::event::{io_schema, iostream_schema};
+use crate::guest::{GUEST_IO, guestio_schema};
 use crate::host::Host;
 use crate::inventory::{BlockDevice, Disk, Row, Vm};
 use crate::qemu::{blocklatency_schema, blockstats_schema};
@@ -102,11 +103,12 @@ pub const THESIS_COLUMNS: [&str; 10] = [
 ];
 
 /// The sources of the monitor itself, not of its agents.
-pub const MONITOR_SOURCES: [&str; 4] = [
+pub const MONITOR_SOURCES: [&str; 5] = [
     Host::RELATION,
     "weir",
     AlertChange::RELATION,
     AlertInstance::RELATION,
+    GUEST_IO,
 ];
 
 impl Catalog {
@@ -146,6 +148,12 @@ impl Catalog {
                     blocklatency_schema(),
                     "QEMU's latency histograms of its VMs' disks, polled every second: one row \
                      per disk, operation and non-empty bin",
+                ),
+                stream(
+                    GUEST_IO,
+                    guestio_schema(),
+                    "one row per request of a guest with an agent, tied to the request of its \
+                     virtual disk; only at the monitor of a fleet",
                 ),
                 relation(
                     Vm::RELATION,

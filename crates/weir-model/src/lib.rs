@@ -12,6 +12,7 @@ mod closed_set;
 pub mod demand;
 pub mod event;
 mod fold;
+pub mod guest;
 pub mod host;
 pub mod inventory;
 pub mod packed;

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
+use weir_model::guest::GUEST_IO;
 use weir_model::inventory::changes;
 use weir_model::{Host, HostState, NANOS_PER_SECOND, Nanos, Symbol};
 use weir_query::engine::{EngineOutput, QueryId};
@@ -128,16 +129,36 @@ impl Monitor {
                 self.work.pieces += released.freed.len() as u64;
                 self.work.batches += 1;
                 freed.extend(released.freed);
+                if let Some(guests) = &mut self.guest {
+                    match channel.id {
+                        id if id == guests.requests => guests.stream.requests(&released.rows),
+                        id if id == guests.vms => guests.stream.vms(&released.rows),
+                        _ => {}
+                    }
+                }
                 self.engine.push(&channel.source, released.rows);
             }
         }
         for (agent, bytes) in freed {
             self.free(agent, bytes);
         }
+        self.release_guests(watermark, now);
         self.engine.heartbeat_all(watermark);
         self.watermark = watermark;
         self.work.steps += 1;
         self.step(now);
+    }
+
+    /// Passes rows of stream `GuestIO` to the engine, and counts what could not be tied.
+    fn release_guests(&mut self, watermark: Nanos, now: Nanos) {
+        let Some(guests) = &mut self.guest else {
+            return;
+        };
+        let rows = guests.stream.release(self.watermark, watermark);
+        for ((counter, cause), value) in guests.stream.take_counts() {
+            self.own.record(now, None, counter, cause, value);
+        }
+        self.engine.push(GUEST_IO, rows);
     }
 
     /// Steps the engine and distributes the results.

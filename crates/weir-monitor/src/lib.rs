@@ -27,6 +27,7 @@ mod completeness;
 pub mod config;
 mod files;
 mod gather;
+mod guest;
 mod join;
 mod lock;
 mod messages;
@@ -52,6 +53,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 
 use weir_model::alert::{AlertChange, AlertInstance};
+use weir_model::guest::GUEST_IO;
 use weir_model::inventory::Row;
 use weir_model::{Catalog, Declaration, Host, NANOS_PER_SECOND, Nanos, Shape, Symbol};
 use weir_query::engine::{Engine, EngineOptions, QueryId};
@@ -73,6 +75,7 @@ pub use run::run;
 pub use state::StateError;
 
 use alert_rows::AlertRows;
+use guest::GuestStream;
 use own_stream::OwnStream;
 use recovery::Recovery;
 use removed_agents::RemovedAgents;
@@ -165,12 +168,14 @@ pub struct Running {
     memory: Option<Nanos>,
     /// It reads stream `weir`.
     reads_own: bool,
+    /// It reads stream `GuestIO`.
+    reads_guests: bool,
     /// The channels that it reads, and the outcome of their requests when it started.
     channels: Vec<(ChannelId, Account)>,
 }
 
 impl Running {
-    /// The channels that it reads, in the order of its fragments.
+    /// The channels that it reads, in the order of its fragments, then those of `GuestIO`.
     pub fn channels(&self) -> impl Iterator<Item = ChannelId> {
         self.channels.iter().map(|(id, _)| *id)
     }
@@ -204,6 +209,15 @@ pub struct Work {
     pub channels_looked_at: u64,
 }
 
+/// Stream `GuestIO`, and the channels from which it is formed.
+struct Guests {
+    stream: GuestStream,
+    requests: ChannelId,
+    vms: ChannelId,
+    /// The queries that read it.
+    queries: usize,
+}
+
 /// The monitor. See the module's documentation.
 pub struct Monitor {
     options: MonitorOptions,
@@ -221,6 +235,8 @@ pub struct Monitor {
     own: OwnStream,
     /// The rows of the alerts that run here.
     alerts: AlertRows,
+    /// Stream `GuestIO`, while a query reads it.
+    guest: Option<Guests>,
     /// How long agents' notes are needed again if the monitor restarts.
     own_hold: Option<Nanos>,
     /// Some messages of agents may be needed again.
@@ -255,7 +271,7 @@ impl Monitor {
     pub fn new(identity: u64, options: MonitorOptions, now: Nanos) -> Monitor {
         let mut engine = Engine::new(options.engine.clone());
         let catalog = Catalog::builtin();
-        for name in [OWN_STREAM, HOSTS, ALERTS, ALERT_STATES] {
+        for name in [OWN_STREAM, HOSTS, ALERTS, ALERT_STATES, GUEST_IO] {
             engine.declare(catalog.find(name).expect("the catalog has it"));
         }
         engine.heartbeat_all(now);
@@ -273,6 +289,7 @@ impl Monitor {
             queries: BTreeMap::new(),
             own: OwnStream::default(),
             alerts: AlertRows::default(),
+            guest: None,
             own_hold: None,
             holds: false,
             hosts_updated: (HashMap::new(), Nanos::MIN),
@@ -402,15 +419,28 @@ impl Monitor {
         publisher: Publisher,
         now: Nanos,
     ) -> Result<QueryId, StateError> {
+        let reads_guests = cut.monitor.sources().iter().any(|d| d.name == GUEST_IO);
+        let of_guests = match reads_guests {
+            true => guest::fragments(),
+            false => Vec::new(),
+        };
+        let fragments = || cut.fragments.iter().chain(&of_guests);
         if let Some(state) = &mut self.state {
-            state.reserve(self.channels.next() + cut.fragments.len() as u64)?;
+            state.reserve(self.channels.next() + fragments().count() as u64)?;
         }
         let restored = self.recovery.take_query(name).filter(|_| standing);
-        let wanted: Vec<(ChannelId, bool)> = cut
-            .fragments
-            .iter()
-            .map(|f| self.channels.want(f))
-            .collect();
+        let wanted: Vec<(ChannelId, bool)> = fragments().map(|f| self.channels.want(f)).collect();
+        if let [.., (requests, _), (vms, _)] = wanted[..]
+            && reads_guests
+        {
+            let guests = self.guest.get_or_insert_with(|| Guests {
+                stream: GuestStream::new(&of_guests),
+                requests,
+                vms,
+                queries: 0,
+            });
+            guests.queries += 1;
+        }
         let since = self.unled(now);
         for &(id, _) in wanted.iter().filter(|(_, is_new)| *is_new) {
             let channel = self.channels.get(id).expect("it was just made");
@@ -429,7 +459,11 @@ impl Monitor {
             let is_repeated = !NOT_REPEATED.contains(&declaration.name.as_str());
             is_repeated && (!relation || fields.all(|f| state::Cell::keeps(f.ty)))
         };
-        let memory = plan.memory().filter(|memory| {
+        let before_guests = if reads_guests { guest::MEMORY } else { 0 };
+        let memory = plan
+            .memory()
+            .map(|memory| memory.saturating_add(before_guests));
+        let memory = memory.filter(|memory| {
             *memory <= self.options.hold_max && plan.sources().into_iter().all(kept)
         });
         let query = self.engine.add(&plan);
@@ -451,6 +485,7 @@ impl Monitor {
             restarted_at: restarts.then_some(now),
             shown_to: self.recovery.shown_to(),
             memory,
+            reads_guests,
             reads_own: plan.sources().iter().any(|d| d.name == OWN_STREAM),
             channels: accounts,
         };
@@ -517,6 +552,12 @@ impl Monitor {
         };
         running.publisher.end(why);
         self.engine.remove(query);
+        if let Some(guests) = self.guest.as_mut().filter(|_| running.reads_guests) {
+            guests.queries -= 1;
+            if guests.queries == 0 {
+                self.guest = None;
+            }
+        }
         for (id, _) in std::mem::take(&mut running.channels) {
             let Some(mut channel) = self.channels.release(id) else {
                 continue;

@@ -3,6 +3,7 @@
 mod completeness;
 mod faults;
 mod fleet;
+mod guests;
 mod host;
 mod linear;
 mod losses;

@@ -18,6 +18,7 @@ pub use weir_tap::live::unwatched;
 use std::ffi::OsString;
 
 use weir_model::capabilities::RequestRows;
+use weir_model::guest::GUEST_IO;
 use weir_model::{Demand, Predicate};
 use weir_query::place::Placement;
 use weir_tap::ebpf::{self, Files};
@@ -108,6 +109,13 @@ pub fn inputs(
         let own: Vec<usize> = (0..demands.len()).filter(has).collect();
         unserved.retain(|at| !has(at));
         inputs.extend(started(&source, args, demands, &own, &routes)?);
+    }
+    if unserved.iter().any(|at| demands[*at].stream == GUEST_IO) {
+        let error = TapError::Unavailable {
+            what: format!("stream {GUEST_IO} is formed by the monitor of a fleet"),
+            remedy: "use --monitor ADDRESS, with an agent in the guest and one on its host".into(),
+        };
+        return Err(error.into());
     }
     if let Some(&at) = unserved.first() {
         if !names.iter().any(|name| name.kind.is_live) {
