@@ -302,7 +302,7 @@ async fn end_lease(
 ) -> Result<StatusCode, ApiError> {
     let Json(body) = body.map_err(|e| ApiError::new(e.status(), e.body_text()))?;
     if !service.may_act {
-        let message = "this console does not act; start it with --act";
+        let message = "this console does not act; start it with --end-leases";
         return Err(ApiError::new(StatusCode::FORBIDDEN, message));
     }
     let id = match &body.id {

@@ -63,7 +63,7 @@ pub struct ConsoleArgs {
     alerts: Option<PathBuf>,
     /// Permit clients to end leases of `weir act`
     #[arg(long)]
-    act: bool,
+    end_leases: bool,
     #[command(flatten)]
     recent: RecentArgs,
     #[command(flatten)]
@@ -94,7 +94,7 @@ pub fn run(args: &ConsoleArgs, verbose: bool) -> Result<Ending, Failure> {
         program: program(args),
         queries_max: args.queries_max.into(),
         recordings: args.recordings.clone(),
-        may_act: args.act,
+        may_act: args.end_leases,
         on_link: Box::new(|link| {
             // Without a reader of standard output, the console still serves its clients.
             let _ = output::print(&format!("{link}\n"));
