@@ -9,7 +9,7 @@ use std::thread::{self, JoinHandle};
 
 use super::file::{Recording, guarded};
 use super::rows::{Layout, Rows};
-use super::unfold::{Blocks, Read};
+use super::unfold::{Blocks, ReadColumns};
 
 /// Most row groups that are read at the same time, each by a thread of its own. Bounds their
 /// memory: that of a thread is [`super::pages::PAGES_BYTES_MAX`] at most, usually some MiB.
@@ -199,7 +199,7 @@ impl ReadPlan {
     /// Sends rows that were read, and counts their events.
     fn send(
         &self,
-        read: impl IntoIterator<Item = Read>,
+        read: impl IntoIterator<Item = ReadColumns>,
         events_read: &mut i64,
         out: &SyncSender<Found>,
     ) -> Result<(), Dropped> {

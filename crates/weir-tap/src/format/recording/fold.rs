@@ -8,13 +8,13 @@ use foldhash::fast::RandomState;
 use weir_model::{Batch, Column, EventKind};
 
 use super::folded::{
-    ADDED, AT, BLOCK, EVENT_ONLY, KNOWN_AT_ISSUE, Numbers, REQUEST, REQUEST_AGENT_TS,
+    ADDED, AT, BLOCK, ColumnNumbers, EVENT_ONLY, KNOWN_AT_ISSUE, REQUEST, REQUEST_AGENT_TS,
     REQUEST_MONITOR_TS, differences, issues, seeks, services, vsectors,
 };
 use super::read::taken;
 
 /// The rows of a block.
-pub struct Folded {
+pub struct FoldedRows {
     /// The columns of `IO`.
     pub own: Vec<Column>,
     /// The columns of [`ADDED`].
@@ -22,7 +22,7 @@ pub struct Folded {
 }
 
 /// The rows of a batch with the columns of `IO`, as a block after `events` events.
-pub fn fold(batch: &Batch, events: i64) -> Folded {
+pub fn fold(batch: &Batch, events: i64) -> FoldedRows {
     let requests = requests_of_responses(batch);
     let mut is_folded = vec![false; batch.len()];
     requests
@@ -42,18 +42,18 @@ pub fn fold(batch: &Batch, events: i64) -> Folded {
         .map(|&row| requests[row as usize])
         .collect();
     let added = added(batch, &own, &of_row, events);
-    Folded { own, added }
+    FoldedRows { own, added }
 }
 
 /// The added columns of the rows `own`, each with its request in `batch`, if it is folded.
 fn added(batch: &Batch, own: &[Column], requests: &[Option<u32>], events: i64) -> Vec<Column> {
     let (at, len) = (&*AT, requests.len());
     let of_requests = |column: usize| {
-        let column = Numbers::of(&batch.columns[column]);
+        let column = ColumnNumbers::of(&batch.columns[column]);
         let value = |request: &Option<u32>| request.and_then(|row| column.get(row as usize));
         Column::Int(requests.iter().map(value).collect::<Int64Array>())
     };
-    let ts = Numbers::of(&own[0]);
+    let ts = ColumnNumbers::of(&own[0]);
     let ts: Vec<i64> = (0..len)
         .map(|row| ts.get(row).unwrap_or_default())
         .collect();
@@ -107,8 +107,8 @@ fn pairs(batch: &Batch) -> Vec<(u32, u32)> {
         return Vec::new();
     };
     let [request, ..] = EventKind::ALL.map(|kind| kind.symbol().id());
-    let number = Numbers::of(&batch.columns[at.req_id]);
-    let issued = Numbers::of(&batch.columns[at.issue_ts]);
+    let number = ColumnNumbers::of(&batch.columns[at.req_id]);
+    let issued = ColumnNumbers::of(&batch.columns[at.issue_ts]);
     let mut open: HashMap<i64, u32, RandomState> = HashMap::default();
     let mut pairs = Vec::with_capacity(batch.len() / 2);
     for (row, kind) in (0..).zip(kinds.values()) {
@@ -178,7 +178,7 @@ fn are_equal(column: &Column, one: usize, other: usize) -> bool {
 /// same instant: it delivers a request directly before a response at its own instant, any other
 /// after all rows of the instant, in order of their numbers.
 fn keep_order(batch: &Batch, requests: &mut [Option<u32>]) {
-    let number = Numbers::of(&batch.columns[AT.req_id]);
+    let number = ColumnNumbers::of(&batch.columns[AT.req_id]);
     let mut response_of: Vec<Option<u32>> = vec![None; batch.len()];
     for (response, request) in (0..).zip(requests.iter()) {
         if let Some(request) = request {

@@ -73,7 +73,7 @@ pub static ADDED: LazyLock<Vec<Field>> = LazyLock::new(|| {
 });
 
 /// The positions of columns in `IO`.
-pub struct Positions {
+pub struct IoPositions {
     pub kind: usize,
     pub req_id: usize,
     pub sector: usize,
@@ -96,10 +96,10 @@ pub struct Positions {
 }
 
 /// The positions of columns in `IO`.
-pub static AT: LazyLock<Positions> = LazyLock::new(|| {
+pub static AT: LazyLock<IoPositions> = LazyLock::new(|| {
     let schema = io_schema();
     let at = |name| schema.index(name);
-    Positions {
+    IoPositions {
         kind: at("type"),
         req_id: at("req_id"),
         sector: at("sector"),
@@ -135,20 +135,20 @@ pub fn stored_as(name: &str) -> Option<&'static str> {
 
 /// The numbers of a column.
 #[derive(Clone, Copy)]
-pub struct Numbers<'a> {
+pub struct ColumnNumbers<'a> {
     values: &'a [i64],
     nulls: Option<&'a NullBuffer>,
 }
 
-impl<'a> Numbers<'a> {
+impl<'a> ColumnNumbers<'a> {
     /// Those of `column`; a column of another type has none.
-    pub fn of(column: &'a Column) -> Numbers<'a> {
+    pub fn of(column: &'a Column) -> ColumnNumbers<'a> {
         match column {
-            Column::Int(values) => Numbers {
+            Column::Int(values) => ColumnNumbers {
                 values: values.values(),
                 nulls: values.nulls(),
             },
-            _ => Numbers {
+            _ => ColumnNumbers {
                 values: &[],
                 nulls: None,
             },
@@ -188,14 +188,14 @@ fn combined(column: &Column, predicted: &[i64], with: fn(i64, i64) -> i64) -> Co
 
 /// The predictions of `service`.
 pub fn services(len: usize, latency: &Column, wait: &Column) -> Vec<i64> {
-    let (latency, wait) = (Numbers::of(latency), Numbers::of(wait));
+    let (latency, wait) = (ColumnNumbers::of(latency), ColumnNumbers::of(wait));
     let each = (0..len).map(|row| latency.or_zero(row).wrapping_sub(wait.or_zero(row)));
     each.collect()
 }
 
 /// The predictions of `issue_ts`.
 pub fn issues(ts: &[Nanos], service: &Column, latency: &Column) -> Vec<i64> {
-    let (service, latency) = (Numbers::of(service), Numbers::of(latency));
+    let (service, latency) = (ColumnNumbers::of(service), ColumnNumbers::of(latency));
     let since = |row: usize| service.get(row).unwrap_or_else(|| latency.or_zero(row));
     let each = ts.iter().enumerate();
     each.map(|(row, ts)| ts.wrapping_sub(since(row))).collect()
@@ -203,7 +203,7 @@ pub fn issues(ts: &[Nanos], service: &Column, latency: &Column) -> Vec<i64> {
 
 /// The predictions of `vsector`.
 pub fn vsectors(len: usize, sector: &Column) -> Vec<i64> {
-    let sector = Numbers::of(sector);
+    let sector = ColumnNumbers::of(sector);
     (0..len).map(|row| sector.or_zero(row)).collect()
 }
 
@@ -223,7 +223,7 @@ struct LastRequest {
 pub fn seeks(len: usize, columns: &[Column]) -> Vec<i64> {
     let at = &*AT;
     let [number, sector, sectors] =
-        [at.req_id, at.sector, at.sectors].map(|at| Numbers::of(&columns[at]));
+        [at.req_id, at.sector, at.sectors].map(|at| ColumnNumbers::of(&columns[at]));
     let text = |at: usize, row: usize| match &columns[at] {
         Column::Text(ids) if ids.is_valid(row) => Some(ids.value(row)),
         _ => None,

@@ -7,9 +7,9 @@ use weir_model::capabilities::RequestRows;
 use weir_model::{Column, Demand, EventKind, Nanos, Type};
 
 use super::column::from_arrow;
-use super::folded::{ADDED, BLOCK, Numbers, REQUEST, added, stored_as};
+use super::folded::{ADDED, BLOCK, ColumnNumbers, REQUEST, added, stored_as};
 use super::stored::Stored;
-use super::unfold::{self, Read, Requests};
+use super::unfold::{self, ReadColumns, Requests};
 
 /// The column with the kind of an event.
 const KIND: &str = "type";
@@ -159,7 +159,7 @@ impl Layout {
         batch: &RecordBatch,
         in_batch: &[usize],
         stored: &Stored,
-    ) -> Result<Read, String> {
+    ) -> Result<ReadColumns, String> {
         let len = batch.num_rows();
         let position = |place| in_batch.iter().position(|&read| read == place);
         let parse = |name: &str, place: Option<usize>, ty: Type| match place.and_then(position) {
@@ -187,7 +187,7 @@ impl Layout {
                     .collect::<Result<_, _>>()?
             }
         };
-        Ok(Read {
+        Ok(ReadColumns {
             len,
             own: own.collect::<Result<_, _>>()?,
             of_file,
@@ -195,8 +195,8 @@ impl Layout {
     }
 
     /// The rows of columns that were read.
-    pub fn rows(&self, read: Read, stored: &Stored) -> Rows {
-        let Read {
+    pub fn rows(&self, read: ReadColumns, stored: &Stored) -> Rows {
+        let ReadColumns {
             len,
             mut own,
             of_file,
@@ -264,7 +264,7 @@ impl Layout {
 impl Rows {
     /// Counts the requests in the rows of their responses, and adds them if they are delivered.
     fn unfold(&mut self, of_file: &[Column], layout: &FoldedLayout) {
-        let kinds = Numbers::of(&of_file[added(REQUEST)]);
+        let kinds = ColumnNumbers::of(&of_file[added(REQUEST)]);
         let is_folded = |at: usize| kinds.get(at).is_some_and(|kind| kind != 0);
         let requests = (0..self.events).filter(|&at| is_folded(at)).count();
         let usable = self.rows.iter().filter(|row| is_folded(row.at as usize));

@@ -8,7 +8,7 @@ use arrow_select::concat::concat;
 use weir_model::{Batch, Column, EventKind, Nanos};
 
 use super::folded::{
-    AT, BLOCK, KNOWN_AT_ISSUE, Numbers, REQUEST, REQUEST_AGENT_TS, REQUEST_MONITOR_TS, added,
+    AT, BLOCK, ColumnNumbers, KNOWN_AT_ISSUE, REQUEST, REQUEST_AGENT_TS, REQUEST_MONITOR_TS, added,
     issues, restored, seeks, services, stored_as, vsectors,
 };
 use super::rows::Row;
@@ -90,8 +90,8 @@ pub fn of_requests(of_file: &[Column]) -> Requests {
 /// The events of a block with these rows and columns of `IO`: the rows, and the requests in them
 /// where `is_folded` is true, in order.
 pub fn events(rows: &[Row], own: &[Column], is_folded: impl Fn(usize) -> bool) -> Vec<Row> {
-    let issued = Numbers::of(&own[AT.issue_ts]);
-    let number = Numbers::of(&own[AT.req_id]);
+    let issued = ColumnNumbers::of(&own[AT.issue_ts]);
+    let number = ColumnNumbers::of(&own[AT.req_id]);
     let request = |row: &Row| {
         let at = row.at as usize;
         let ts = issued.get(at).filter(|_| is_folded(at))?;
@@ -131,7 +131,7 @@ impl Requests {
             _ if position == at.agent_ts => times(&taken, &self.agent_ts, rows),
             _ if position == at.monitor_ts => times(&taken, &self.monitor_ts, rows),
             _ if [at.wait, at.in_flight, at.seek].contains(&position) => {
-                let kind = Numbers::of(&self.kind);
+                let kind = ColumnNumbers::of(&self.kind);
                 let has =
                     |row: &Row| is_own(row) || kind.get(row.at as usize) == Some(KNOWN_AT_ISSUE);
                 let valid: NullBuffer = rows.iter().map(has).collect::<BooleanBuffer>().into();
@@ -161,7 +161,7 @@ fn kinds(taken: &Column, rows: &[Row]) -> Column {
 
 /// The times of rows, and those of requests in the rows of their responses.
 fn times(taken: &Column, of_requests: &Column, rows: &[Row]) -> Column {
-    let (own, of_requests) = (Numbers::of(taken), Numbers::of(of_requests));
+    let (own, of_requests) = (ColumnNumbers::of(taken), ColumnNumbers::of(of_requests));
     let each = rows.iter().enumerate();
     let time = |(at, row): (usize, &Row)| match row.is_in_response {
         true => of_requests.get(row.at as usize),
@@ -181,7 +181,7 @@ fn nulled(column: Column, valid: &NullBuffer) -> Column {
 }
 
 /// Rows that are read: the columns of the stream, and those of [`super::folded::ADDED`].
-pub struct Read {
+pub struct ReadColumns {
     /// The number of rows.
     pub len: usize,
     /// The columns of the stream.
@@ -190,23 +190,23 @@ pub struct Read {
     pub of_file: Vec<Column>,
 }
 
-impl Read {
-    fn slice(&self, offset: usize, len: usize) -> Read {
+impl ReadColumns {
+    fn slice(&self, offset: usize, len: usize) -> ReadColumns {
         let slices = |columns: &[Column]| columns.iter().map(|c| c.slice(offset, len)).collect();
-        Read {
+        ReadColumns {
             len,
             own: slices(&self.own),
             of_file: slices(&self.of_file),
         }
     }
 
-    fn joined(pieces: Vec<Read>) -> Read {
-        let columns = |of: fn(&Read) -> &[Column]| -> Vec<Column> {
+    fn joined(pieces: Vec<ReadColumns>) -> ReadColumns {
+        let columns = |of: fn(&ReadColumns) -> &[Column]| -> Vec<Column> {
             let count = pieces.first().map_or(0, |piece| of(piece).len());
             let column = |at: usize| joined(pieces.iter().map(|piece| &of(piece)[at]).collect());
             (0..count).map(column).collect()
         };
-        Read {
+        ReadColumns {
             len: pieces.iter().map(|piece| piece.len).sum(),
             own: columns(|piece| &piece.own),
             of_file: columns(|piece| &piece.of_file),
@@ -271,7 +271,7 @@ const BLOCK_ROWS_MAX: usize = 1 << 17;
 /// Joins the rows of each block.
 #[derive(Default)]
 pub struct Blocks {
-    pieces: Vec<Read>,
+    pieces: Vec<ReadColumns>,
     rows: usize,
     block: Option<i64>,
 }
@@ -281,8 +281,8 @@ impl Blocks {
     ///
     /// # Errors
     /// If a block has more rows than any that weir writes.
-    pub fn add(&mut self, read: &Read) -> Result<Vec<Read>, String> {
-        let number = Numbers::of(&read.of_file[added(BLOCK)]);
+    pub fn add(&mut self, read: &ReadColumns) -> Result<Vec<ReadColumns>, String> {
+        let number = ColumnNumbers::of(&read.of_file[added(BLOCK)]);
         let mut complete = Vec::new();
         let mut start = 0;
         while start < read.len {
@@ -305,9 +305,9 @@ impl Blocks {
     }
 
     /// The last block.
-    pub fn finish(&mut self) -> Option<Read> {
+    pub fn finish(&mut self) -> Option<ReadColumns> {
         let pieces = std::mem::take(&mut self.pieces);
         self.rows = 0;
-        (!pieces.is_empty()).then(|| Read::joined(pieces))
+        (!pieces.is_empty()).then(|| ReadColumns::joined(pieces))
     }
 }
