@@ -104,6 +104,8 @@ pub enum ProbeType {
         /// At most [`TEXT_BYTES_MAX`].
         bytes: u64,
     },
+    /// The name of the VM of the process with this number.
+    Vm,
 }
 
 /// The names of integers.
@@ -122,6 +124,9 @@ impl ProbeType {
     /// The type called `word`; a text has [`TEXT_BYTES`].
     pub fn named(word: &str) -> Option<ProbeType> {
         let same = |name: &str| name.eq_ignore_ascii_case(word);
+        if same("vm") {
+            return Some(ProbeType::Vm);
+        }
         if same("text") {
             return Some(ProbeType::Text { bytes: TEXT_BYTES });
         }
@@ -135,7 +140,10 @@ impl ProbeType {
 
     /// The names of all types.
     pub fn names() -> impl Iterator<Item = &'static str> + Clone {
-        INTEGERS.iter().map(|(name, ..)| *name).chain(["text"])
+        INTEGERS
+            .iter()
+            .map(|(name, ..)| *name)
+            .chain(["text", "vm"])
     }
 }
 
@@ -148,6 +156,7 @@ impl fmt::Display for ProbeType {
             }
             ProbeType::Text { bytes } if *bytes == TEXT_BYTES => f.write_str("text"),
             ProbeType::Text { bytes } => write!(f, "text({bytes})"),
+            ProbeType::Vm => f.write_str("vm"),
         }
     }
 }

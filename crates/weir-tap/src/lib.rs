@@ -26,6 +26,7 @@ mod seccomp;
 mod shared;
 pub mod source;
 pub mod streams;
+pub mod symbols;
 pub mod tapdisk;
 pub mod user;
 pub mod vdisk;

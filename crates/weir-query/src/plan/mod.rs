@@ -20,7 +20,7 @@ use std::sync::Arc;
 pub use over::{OverCall, Partitioning};
 pub use print::show;
 pub use renamed::renamed;
-pub use restricted::restricted;
+pub use restricted::{has_vm, restricted};
 pub use row_match::RowMatch;
 pub use slides::OpenSlide;
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use weir_model::{Type, Unit, Value};
+use weir_model::{Declaration, Field, Type, Unit, Value};
 
 use super::{Node, Plan};
 use crate::expr::{BinaryOp, Expr};
@@ -31,10 +31,19 @@ pub fn restricted(plan: &Arc<Plan>, vm: &str) -> Result<Arc<Plan>, String> {
     }
 }
 
+/// Whether the rows of a source can be restricted to those of a VM.
+pub fn has_vm(source: &Declaration) -> bool {
+    position(&source.schema.fields).is_some()
+}
+
+fn position(fields: &[Field]) -> Option<usize> {
+    let mut fields = fields.iter();
+    fields.position(|f| f.name == COLUMN && f.ty == Type::Text)
+}
+
 /// The condition on the rows of a source.
 fn condition(source: &Plan, vm: &str) -> Result<Expr, String> {
-    let mut fields = source.schema.fields.iter();
-    let index = fields.position(|f| f.name == COLUMN && f.ty == Type::Text);
+    let index = position(&source.schema.fields);
     let Some(index) = index else {
         let sources = source.sources();
         let name = sources.first().map_or("?", |d| d.name.as_str());

@@ -16,6 +16,7 @@ use crate::inventory::{
     DiskLayout, LaidDisk, NameConflict, PIECES_MAX, Piece, Snapshot, TapdiskKey,
 };
 use crate::qmp::QmpAddress;
+use crate::symbols::AddressSpace;
 
 /// The longest answer. The largest is the list of all VMs and disks.
 pub const ANSWER_BYTES_MAX: usize = 64 << 20;
@@ -35,6 +36,8 @@ pub enum ConversationKind {
     /// [`OfVm`], then addresses of virtio-blk devices, each answered by the paths of objects to
     /// which the structure there refers.
     Memory,
+    /// [`SymbolsRequest`]s, each answered by the names of the functions.
+    Symbols,
 }
 
 /// First request of [`ConversationKind::Inventory`]: the content of `WatchOptions`.
@@ -45,6 +48,16 @@ pub struct Begin {
     pub root: PathBuf,
     /// Declared VMs, in the syntax of the command line.
     pub declared: Vec<String>,
+}
+
+/// Request of [`ConversationKind::Symbols`].
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SymbolsRequest {
+    /// What the addresses are in.
+    pub space: AddressSpace,
+    /// At most [`crate::symbols::ADDRESSES_MAX`].
+    pub addresses: Vec<u64>,
 }
 
 /// First request of [`ConversationKind::Polls`].
@@ -101,6 +114,7 @@ struct SnapshotMessage {
     pids: HashMap<u32, u32>,
     servers: HashMap<u32, Vec<u32>>,
     cgroups: HashMap<Symbol, u32>,
+    taps: HashMap<Symbol, u32>,
     monitors: HashMap<u32, QmpAddress>,
     conflicts: Vec<NameConflict>,
     remarks: Vec<String>,
@@ -170,6 +184,7 @@ impl Sent {
             pids: snapshot.pids.clone(),
             servers: snapshot.servers.clone(),
             cgroups: snapshot.cgroups.clone(),
+            taps: snapshot.taps.clone(),
             monitors: snapshot.monitors.clone(),
             conflicts: snapshot.conflicts.clone(),
             remarks: snapshot.remarks.clone(),
@@ -203,6 +218,7 @@ fn nothing(taken: Nanos) -> SnapshotMessage {
         pids: HashMap::new(),
         servers: HashMap::new(),
         cgroups: HashMap::new(),
+        taps: HashMap::new(),
         monitors: HashMap::new(),
         conflicts: Vec::new(),
         remarks: vec![remark],
@@ -259,6 +275,7 @@ impl SnapshotReceiver {
             .chain(message.pids.values())
             .chain(servers)
             .chain(message.cgroups.values())
+            .chain(message.taps.values())
             .chain(message.monitors.keys());
         if positions.any(|vm| *vm as usize >= vms) {
             return Err(invalid("a VM that is not in the list"));
@@ -290,6 +307,7 @@ impl SnapshotReceiver {
             pids: message.pids,
             servers: message.servers,
             cgroups: message.cgroups,
+            taps: message.taps,
             monitors: message.monitors,
             conflicts: message.conflicts,
             remarks: message.remarks,
@@ -329,11 +347,12 @@ fn layout(pieces: &[PieceMessage]) -> io::Result<DiskLayout> {
 }
 
 impl ConversationKind {
-    const ALL: [(ConversationKind, u8); 4] = [
+    const ALL: [(ConversationKind, u8); 5] = [
         (ConversationKind::Inventory, b'I'),
         (ConversationKind::Polls, b'P'),
         (ConversationKind::Disks, b'D'),
         (ConversationKind::Memory, b'M'),
+        (ConversationKind::Symbols, b'S'),
     ];
 
     /// The byte that identifies this kind.
@@ -397,6 +416,7 @@ mod tests {
             pids: HashMap::from([(7, 0)]),
             servers: HashMap::from([(8, vec![0])]),
             cgroups: HashMap::from([(Symbol::new("/machine/web"), 0)]),
+            taps: HashMap::from([(Symbol::new("vnet0"), 0)]),
             monitors: HashMap::from([(
                 0,
                 QmpAddress::Process {
@@ -455,6 +475,7 @@ mod tests {
         assert_eq!(refused(|s| s.servers.extend([(9, vec![0, 1])])), vm);
         assert_eq!(refused(|s| s.cgroups.extend([(Symbol::new("/x"), 1)])), vm);
         assert_eq!(refused(|s| s.disks[1].vm = 1), vm);
+        assert_eq!(refused(|s| s.taps.extend([(Symbol::new("x"), 1)])), vm);
         assert_eq!(refused(|s| s.vms.clear()), vm);
         let pieces = "it sent pieces of a disk that are out of order";
         assert_eq!(

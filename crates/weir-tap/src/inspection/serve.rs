@@ -17,12 +17,13 @@ use serde::de::DeserializeOwned;
 
 use super::message::{
     ANSWER_BYTES_MAX, Begin, ConversationKind, OfVm, PollAnswer, PollsRequest, REQUEST_BYTES_MAX,
-    Sent,
+    Sent, SymbolsRequest,
 };
 use crate::control::{channel, frame};
 use crate::ebpf::privileges;
 use crate::inventory::{Looker, ScanScope, Snapshot, WatchOptions};
 use crate::qmp::{Cause, QmpSubject, poll};
+use crate::symbols::{ADDRESSES_MAX, KALLSYMS, Symbolizer};
 use crate::vdisk::drives;
 
 /// Most conversations at a time: an agent has a few for each query of QEMU's counters.
@@ -37,6 +38,9 @@ struct Shared {
     has_inventory: AtomicBool,
     /// The most recent inventory.
     snapshot: Mutex<Arc<Snapshot>>,
+    /// The list of the kernel's functions. The addresses in it are those that the right to see them
+    /// at the start shows (CAP_SYSLOG), which is not kept.
+    kallsyms: Option<File>,
     /// The error with which the process ends, if there is one.
     failure: Mutex<Option<String>>,
     /// The end of the control socket; shut down to end the process.
@@ -58,6 +62,7 @@ struct Running {
 /// If standard input is not such a socket, or an invalid request is received.
 pub fn run() -> Result<(), String> {
     close_inherited();
+    let kallsyms = File::open(KALLSYMS).ok();
     // The program was run by a link, so the thread's name would be `exe`.
     let _ = rustix::thread::set_name(c"weir-inspection");
     // Dropping fails only if there are no rights to drop.
@@ -66,6 +71,7 @@ pub fn run() -> Result<(), String> {
     let shared = Arc::new(Shared {
         has_inventory: AtomicBool::new(false),
         snapshot: Mutex::default(),
+        kallsyms,
         failure: Mutex::default(),
         control: control.map_err(|error| format!("standard input: {error}"))?,
     });
@@ -144,6 +150,7 @@ impl Running {
             ConversationKind::Polls => (polls as fn(&UnixStream, &Shared) -> _, "qmp"),
             ConversationKind::Disks => (disks as fn(&UnixStream, &Shared) -> _, "disks"),
             ConversationKind::Memory => (memory as fn(&UnixStream, &Shared) -> _, "memory"),
+            ConversationKind::Symbols => (symbols as fn(&UnixStream, &Shared) -> _, "symbols"),
         };
         let (shared, theirs) = (shared.clone(), socket.try_clone()?);
         let run = move || {
@@ -316,6 +323,22 @@ fn memory(socket: &UnixStream, shared: &Shared) -> io::Result<()> {
             .as_ref()
             .map(|memory| drives::paths_at(memory, address));
         going = send(socket, &paths.unwrap_or_default())?;
+    }
+    Ok(())
+}
+
+fn symbols(socket: &UnixStream, shared: &Shared) -> io::Result<()> {
+    let _ = privileges::keep_what_asking_takes();
+    let kallsyms = shared.kallsyms.as_ref();
+    let mut symbolizer = Symbolizer::new(kallsyms.and_then(|file| file.try_clone().ok()));
+    while let Some(SymbolsRequest { space, addresses }) = next(socket)? {
+        if addresses.len() > ADDRESSES_MAX {
+            let what = "more addresses than a stack has";
+            return Err(io::Error::new(io::ErrorKind::InvalidData, what));
+        }
+        if !send(socket, &symbolizer.names(space, &addresses))? {
+            break;
+        }
     }
     Ok(())
 }

@@ -29,6 +29,7 @@ mod loop_status;
 mod merged;
 mod monitors;
 mod names;
+mod net_taps;
 mod process;
 mod qcow;
 mod qemu;

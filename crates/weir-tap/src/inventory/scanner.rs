@@ -17,6 +17,7 @@ use super::libvirt::StatusFiles;
 use super::location::Locations;
 use super::merged::{Entry, MergedInventory};
 use super::monitors::{Life, Monitors};
+use super::net_taps;
 use super::process::{Process, Processes};
 use super::snapshot::{LaidDisk, Snapshot};
 use super::tapdisk;
@@ -189,6 +190,8 @@ impl Scanner {
             vms.push((vm, entry));
         }
         let owners = owners(&self.processes, &vms);
+        let processes = vms.iter().map(|(_, entry)| entry.found.pid);
+        let taps = net_taps::of_vms(&self.host, processes);
         let monitors = vms.iter().enumerate().filter_map(|(number, (_, entry))| {
             let address = monitor(&self.host, &entry.found)?;
             Some((number as u32, address))
@@ -212,6 +215,7 @@ impl Scanner {
             pids: owners.pids,
             servers: owners.servers,
             cgroups: owners.cgroups,
+            taps,
             monitors,
             conflicts,
             remarks,

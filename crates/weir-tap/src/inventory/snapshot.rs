@@ -32,6 +32,8 @@ pub struct Snapshot {
     /// The VM of each cgroup, by the path in [`Vm::cgroup`]; nested cgroups belong to it as well.
     /// Only cgroups of exactly one VM.
     pub cgroups: HashMap<Symbol, u32>,
+    /// The VM of each network device that is a tap of its process.
+    pub taps: HashMap<Symbol, u32>,
     /// The QMP address of a VM, by its position in `vms`.
     pub monitors: HashMap<u32, QmpAddress>,
     /// Names that processes of several users claim.

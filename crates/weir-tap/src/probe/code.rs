@@ -12,6 +12,8 @@ pub const R1: Register = Register(1);
 pub const R2: Register = Register(2);
 /// The third argument of a helper.
 pub const R3: Register = Register(3);
+/// The fourth argument of a helper.
+pub const R4: Register = Register(4);
 /// The context of the probe.
 pub const CONTEXT: Register = Register(6);
 /// The memory that a block fills in.
@@ -28,10 +30,14 @@ pub enum KernelFunction {
     PidTgid = 14,
     /// `bpf_get_current_comm`
     Comm = 16,
+    /// `bpf_get_stack`
+    Stack = 67,
     /// `bpf_get_current_cgroup_id`
     CgroupId = 80,
     /// `bpf_probe_read_user`
     ReadUser = 112,
+    /// `bpf_probe_read_kernel`
+    ReadKernel = 113,
     /// `bpf_probe_read_user_str`
     ReadUserText = 114,
     /// `bpf_probe_read_kernel_str`

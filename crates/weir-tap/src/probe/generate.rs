@@ -8,8 +8,9 @@ use weir_model::Demand;
 use super::btf::{Leaf, Place};
 use super::code::{BEGINNING, CONTEXT, Code, KernelFunction, MEMORY, R0, R1, R2, R3, Register};
 use super::elf::{Operand, UsdtArgument};
+use super::stack::lay_stacks;
 use crate::ebpf::stream::layout::{EVENT_BYTES_MAX, HEAD_BYTES};
-use crate::ebpf::stream::{FieldNumber, FieldValue, LongText};
+use crate::ebpf::stream::{FieldNumber, FieldValue, LongText, RecordedStack};
 
 /// The marks of the placeholders in `probe.bpf.c`, and the numbers of instructions that fit.
 pub const BLOCKS: [(i32, usize); 5] = [
@@ -20,13 +21,16 @@ pub const BLOCKS: [(i32, usize); 5] = [
     (0x7eed_be05, 64),
 ];
 
+/// The position in [`BLOCKS`] of the fields that are not tested.
+pub(super) const RECORD_FIELDS: usize = 1;
+
 /// The positions in [`BLOCKS`] of the key of a beginning, of its fields, and of the key of an end.
 const BEGIN_KEY: usize = 2;
-const BEGIN_FIELDS: usize = 3;
+pub(super) const BEGIN_FIELDS: usize = 3;
 const END_KEY: usize = 4;
 
 /// Size of `struct begun`, and of its head.
-const BEGINNING_BYTES_MAX: usize = 1024;
+const BEGINNING_BYTES_MAX: usize = 3072;
 const BEGINNING_HEAD_BYTES: usize = 8;
 
 /// Position of the time in an event or a record.
@@ -86,6 +90,10 @@ pub enum Origin {
     ContextAddress,
     /// The same: the stack pointer, at an offset of the context, and what is added to it.
     StackPointer(i16, i32),
+    /// The stacks of the current thread.
+    Stack,
+    /// What the VM of the current process is found by: its cgroup and its number.
+    CurrentVm,
 }
 
 /// The values of a column.
@@ -106,6 +114,23 @@ pub enum Content {
     Cgroup,
     /// Texts of at most so many bytes.
     Text(usize),
+    /// The functions that called each other.
+    Stack(StackParts),
+    /// The VM of the process with a number of so many bytes.
+    VmOfProcess(usize),
+    /// The VM of a process with its cgroup.
+    VmOfTask,
+    /// The VM of the network device with a name.
+    VmOfNetDevice,
+}
+
+/// The parts of a stack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StackParts {
+    /// The functions of the kernel.
+    pub kernel: bool,
+    /// The functions of the process.
+    pub user: bool,
 }
 
 /// Where the columns are in events and records, and the code that fills them in.
@@ -149,14 +174,28 @@ impl Content {
                 bytes: bytes.next_multiple_of(8),
                 prefix: Some(at),
             }),
+            Content::Stack(_) => FieldValue::Stack(RecordedStack::default()),
+            Content::VmOfProcess(bytes) => {
+                FieldValue::VmOfProcess(FieldNumber::unsigned(at, bytes))
+            }
+            Content::VmOfNetDevice => FieldValue::VmOfNetDevice(at),
+            Content::VmOfTask => FieldValue::Vm(
+                FieldNumber::unsigned(at + 8, 4),
+                FieldNumber::unsigned(at, 8),
+                // No hit is by a kernel thread for a VM.
+                FieldNumber::unsigned(at + 12, 4),
+            ),
         }
     }
 
     /// Bytes in the event and in the record, and the alignment.
     fn sizes(self) -> (usize, usize, usize) {
         match self {
-            Content::Head(_) => (0, 0, 1),
-            Content::Number { bytes, .. } => (bytes, bytes, bytes),
+            // Stacks are not laid out as columns: several columns share them.
+            Content::Head(_) | Content::Stack(_) => (0, 0, 1),
+            Content::Number { bytes, .. } | Content::VmOfProcess(bytes) => (bytes, bytes, bytes),
+            Content::VmOfTask => (16, 16, 8),
+            Content::VmOfNetDevice => (SHORT_BYTES, SHORT_BYTES, 8),
             Content::Cgroup | Content::Before => (8, 8, 8),
             Content::Text(bytes) if bytes <= SHORT_BYTES => (SHORT_BYTES, SHORT_BYTES, 8),
             Content::Text(bytes) => (SHORT_BYTES, bytes.next_multiple_of(8), 8),
@@ -190,7 +229,8 @@ impl Layout {
             }
         }
         let used = tested.union(&demanded).copied();
-        let (columns, beginning_bytes) = from_beginning(columns, used, &mut code[BEGIN_FIELDS]);
+        let begin = &mut code[BEGIN_FIELDS];
+        let (columns, mut beginning_bytes) = from_beginning(columns, used, begin);
         let mut end = HEAD_BYTES;
         let mut starts = vec![0; columns.len()];
         for &at in &tested {
@@ -211,7 +251,8 @@ impl Layout {
         }
         let event_words = end.div_ceil(8);
         end = event_words * 8;
-        for &at in &demanded {
+        let is_stack = |at: &usize| matches!(columns[*at].0, Content::Stack(_));
+        for &at in demanded.iter().filter(|at| !is_stack(at)) {
             let (content, origin) = &columns[at];
             let (in_event, bytes, alignment) = content.sizes();
             if tested.contains(&at) && in_event == bytes {
@@ -225,7 +266,7 @@ impl Layout {
                 start
             };
             values[at] = content.at(prefix, start);
-            if let (Content::Text(_), SHORT_BYTES) = (content, bytes) {
+            if let (Content::Text(_) | Content::VmOfNetDevice, SHORT_BYTES) = (content, bytes) {
                 code[1].clear(MEMORY, start as i16);
                 code[1].clear(MEMORY, start as i16 + 8);
             }
@@ -234,6 +275,14 @@ impl Layout {
                 _ => bytes,
             };
             origin.read(*content, start, size, &mut code[1]);
+        }
+        let stacks = demanded.iter().filter(|at| is_stack(at));
+        for (at, stack) in lay_stacks(
+            stacks.map(|at| (*at, &columns[*at])),
+            [&mut beginning_bytes, &mut end],
+            &mut code,
+        ) {
+            values[at] = FieldValue::Stack(stack);
         }
         let is_long = code
             .iter()
@@ -268,6 +317,9 @@ fn from_beginning(
         let Origin::Begin(read) = origin else {
             continue;
         };
+        if matches!(content, Content::Stack(_)) {
+            continue;
+        }
         let (_, bytes, alignment) = content.sizes();
         let start = end.next_multiple_of(alignment);
         end = start + bytes;
@@ -302,9 +354,9 @@ fn in_kernel(demands: &[Demand]) -> BTreeSet<usize> {
 impl Origin {
     /// Appends the instructions that write the value, of `bytes` bytes, to the memory at `at`.
     fn read(&self, content: Content, at: usize, bytes: usize, code: &mut Code) {
-        let is_text = matches!(content, Content::Text(_));
+        let is_text = matches!(content, Content::Text(_) | Content::VmOfNetDevice);
         match self {
-            Origin::Head => return,
+            Origin::Head | Origin::Stack => return,
             Origin::Context(from) => code.load(R1, CONTEXT, *from, bytes),
             Origin::ContextText(from) => {
                 code.copy(R3, CONTEXT);
@@ -365,7 +417,21 @@ impl Origin {
                 code.add(R3, (*from).into());
                 return text(code, at, bytes, KernelFunction::ReadKernelText);
             }
+            Origin::Beginning(from) if bytes > 8 => {
+                for word in 0..(bytes / 8) as i16 {
+                    code.load(R1, BEGINNING, *from + 8 * word, 8);
+                    code.store(MEMORY, at as i16 + 8 * word, R1, 8);
+                }
+                return;
+            }
             Origin::Beginning(from) => code.load(R1, BEGINNING, *from, bytes),
+            Origin::CurrentVm => {
+                code.call(KernelFunction::CgroupId);
+                code.store(MEMORY, at as i16, R0, 8);
+                code.call(KernelFunction::PidTgid);
+                code.shift_right(R0, 32, false);
+                return code.store(MEMORY, at as i16 + 8, R0, 8);
+            }
             Origin::Latency => {
                 code.load(R1, MEMORY, TIME_OFFSET, 8);
                 code.load(R2, BEGINNING, 0, 8);

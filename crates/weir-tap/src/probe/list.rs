@@ -58,6 +58,7 @@ pub fn list(pattern: &str) -> Result<Vec<ListedProbe>, ProbeError> {
         "tp_btf" => typed_tracepoints(rest),
         "kprobe" | "kretprobe" | "fentry" | "fexit" => functions(kind, rest),
         "uprobe" | "uretprobe" | "usdt" => of_file(kind, rest),
+        "perf" => Ok(vec![timer(rest)]),
         _ => {
             let names: Vec<&str> = KINDS.iter().map(|kind| kind.name).collect();
             let message = format!("`{kind}` is not a kind of probe");
@@ -148,6 +149,24 @@ fn of_prototype(probe: String, prototype: &Prototype<'_>) -> ListedProbe {
     ListedProbe {
         probe,
         fields: prototype.arguments().into_iter().map(field).collect(),
+    }
+}
+
+/// `perf:HZ`; for a pattern, the frequency that profilers use.
+fn timer(hz: &str) -> ListedProbe {
+    let stacks = ["stack", "ustack", "kstack"];
+    ListedProbe {
+        probe: match hz.parse::<u32>() {
+            Ok(hz) => format!("perf:{hz}"),
+            Err(_) => "perf:99".into(),
+        },
+        fields: stacks
+            .map(|name| ListedField {
+                name: name.into(),
+                ty: "stack".into(),
+                is_readable: true,
+            })
+            .into(),
     }
 }
 

@@ -24,7 +24,9 @@ pub mod list;
 mod pair;
 mod resolve;
 mod scope;
+mod stack;
 mod target;
+mod timer;
 mod usdt;
 
 use std::borrow::Cow;
@@ -44,7 +46,7 @@ use self::scope::{ProbedFile, Scope};
 use crate::ebpf::LiveOptions;
 use crate::ebpf::object::refused;
 use crate::ebpf::stream::{
-    EventStream, EventTable, FieldValue, Programs, StreamColumn, StreamProbe, tap,
+    EventStream, EventTable, FieldValue, Programs, StreamColumn, StreamProbe, columns_of, tap,
 };
 use crate::{Tap, TapError, elevation};
 
@@ -129,6 +131,24 @@ impl ProbeStream {
             .capabilities()
     }
 
+    /// Whether a demand needs more of processes than their events: their VMs, or the functions in
+    /// their stacks.
+    pub fn needs_inventory(&self, demand: &Demand) -> bool {
+        let read = columns_of(demand);
+        let mut columns = self.columns.iter().enumerate();
+        columns.any(|(at, column)| {
+            let is_read = read >> at & 1 != 0;
+            let of_process = matches!(
+                column.content,
+                Content::Stack(_)
+                    | Content::VmOfProcess(_)
+                    | Content::VmOfTask
+                    | Content::VmOfNetDevice
+            );
+            is_read && of_process
+        })
+    }
+
     /// Attaches the probe for `demands`.
     ///
     /// # Errors
@@ -191,6 +211,11 @@ impl ProbeStream {
                 Content::Text(bytes) if bytes <= 16 => described.tested().grouped(),
                 Content::Text(_) => described.tested(),
                 Content::Cgroup => described.grouped(),
+                Content::VmOfProcess(_) | Content::VmOfTask | Content::VmOfNetDevice => {
+                    described.grouped()
+                }
+                // Its text exists in user space only.
+                Content::Stack(_) => described,
                 Content::Head(FieldValue::Number(_)) => described.tested().grouped(),
                 Content::Head(FieldValue::Host) => described.grouped(),
                 Content::Head(_) | Content::Before => StreamColumn {
@@ -247,6 +272,7 @@ impl Attachment {
             ProbeTarget::Kprobe { .. } | ProbeTarget::Uprobe { .. } | ProbeTarget::Usdt { .. } => {
                 (ProgramType::Kprobe, None, None)
             }
+            ProbeTarget::Timer(_) => (ProgramType::PerfEvent, None, None),
         };
         OpenProgramMut::set_prog_type(program, kind);
         if let Some(at) = at {
@@ -293,6 +319,7 @@ impl Attachment {
             ProbeTarget::Usdt { .. } => sites
                 .map(|(n, (file, site))| at_site(file, site, n, false))
                 .collect(),
+            ProbeTarget::Timer(hz) => timer::attach(program, *hz),
         }
     }
 }

@@ -48,9 +48,9 @@ struct pair_key {
 /* A beginning without an end so far. */
 struct begun {
 	__u64 ts_ns;		/* 0 until the fields are complete */
-	__u64 fields[127];
+	__u64 fields[383];
 };
-_Static_assert(sizeof(struct begun) == 1024, "struct begun");
+_Static_assert(sizeof(struct begun) == 3072, "struct begun");
 
 /* The oldest are dropped if there are too many. The loader sets the size of a value. */
 struct {

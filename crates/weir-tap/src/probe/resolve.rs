@@ -11,7 +11,7 @@ use weir_model::{Catalog, Symbol, Unit};
 use super::btf::{Leaf, Prototype};
 use super::elf::{Program, UsdtArgument, UsdtSite, arguments_max, register_of};
 use super::format::{self, FieldKind, FormatField};
-use super::generate::{Content, Origin, PairKeys};
+use super::generate::{Content, Origin, PairKeys, StackParts};
 use super::pair::{of_every_pair, of_hit, same_call, unsigned};
 use super::scope::{Scope, function};
 use super::usdt::usdt;
@@ -21,6 +21,34 @@ use crate::elevation;
 
 /// Arrays of more numbers are left out unless they are named.
 const ELEMENTS_MAX: usize = 8;
+
+/// The stacks of the thread that hit a probe: their fields, parts and descriptions.
+const STACKS: [(&str, StackParts, &str); 3] = [
+    (
+        "stack",
+        StackParts {
+            kernel: true,
+            user: true,
+        },
+        "the functions of the process and of the kernel, which have `_[k]`, outermost first",
+    ),
+    (
+        "ustack",
+        StackParts {
+            kernel: false,
+            user: true,
+        },
+        "the functions of the process, outermost first",
+    ),
+    (
+        "kstack",
+        StackParts {
+            kernel: true,
+            user: false,
+        },
+        "the functions of the kernel, outermost first",
+    ),
+];
 
 /// Why a probe cannot be a stream on this host.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -230,6 +258,11 @@ impl ProbeStream {
                 let sites: Vec<UsdtSite> = files.iter().flat_map(|f| f.sites.clone()).collect();
                 self.add_fields(part, of_usdt(&sites)?)?;
             }
+            ProbeTarget::Timer(_) if part.program != PROGRAM => {
+                let message = format!("{target} is a timer, which has no beginning and no end");
+                return Err(ProbeError::new(message));
+            }
+            ProbeTarget::Timer(_) => self.add_fields(part, of_timer())?,
         }
         self.attachments.push(Attachment {
             program: part.program,
@@ -256,18 +289,23 @@ impl ProbeStream {
                 field: (!part.is_all).then_some(at),
                 ..error
             };
-            let found = (fields.find)(field).map_err(at_field)?;
+            let found = (fields.find)(field).or_else(|error| of_hit_itself(field).ok_or(error));
+            let found = found.map_err(at_field)?;
             let content = typed(field, found.content).map_err(at_field)?;
             if field.unit != Unit::None && !matches!(content, Content::Number { .. }) {
-                let message = format!("`{}` is a text, which has no unit", field.path);
+                let message = format!("`{}` is no number, so it has no unit", field.path);
                 return Err(at_field(ProbeError::new(message)));
             }
             let mut name = field.column();
             // Roles and owners of a VM are decided by this column, which a probe does not know.
-            let is_reserved = name.eq_ignore_ascii_case("vm");
+            let is_vm = field.ty == Some(ProbeType::Vm);
+            let is_reserved = name.eq_ignore_ascii_case("vm") && !is_vm;
             if is_reserved && !part.is_all {
-                let message = "column `vm` is that of the streams of VMs, and a probe has none";
-                let help = format!("give the field another name: `{} AS ..`", field.path);
+                let message = "column `vm` has the VM of a process, and no other field";
+                let help = format!(
+                    "give the field another name, `{0} AS ..`, or its type: `{0} vm AS vm`",
+                    field.path
+                );
                 return Err(at_field(ProbeError::new(message).help(help)));
             }
             let known = |name: &str| {
@@ -409,6 +447,8 @@ fn typed(field: &ProbeField, declared: Content) -> Result<Content, ProbeError> {
     };
     match (field.ty, declared) {
         (None, declared) => Ok(declared),
+        (Some(ProbeType::Vm), Content::Number { bytes, .. }) => Ok(Content::VmOfProcess(bytes)),
+        (Some(ProbeType::Vm), Content::VmOfTask) => Ok(declared),
         (Some(ProbeType::Text { bytes }), Content::Text(_)) => Ok(Content::Text(bytes as usize)),
         (Some(ProbeType::Integer { bytes, is_signed }), Content::Number { bytes: own, .. }) => {
             match usize::from(bytes) <= own {
@@ -419,7 +459,9 @@ fn typed(field: &ProbeField, declared: Content) -> Result<Content, ProbeError> {
                 false => of(&format!("a number of {own} bytes")),
             }
         }
+        (Some(ProbeType::Vm), Content::Text(_)) => Ok(Content::VmOfNetDevice),
         (_, Content::Text(_)) => of("a text"),
+        (_, Content::Stack(_)) => of("a stack"),
         (_, _) => of("a number"),
     }
 }
@@ -624,6 +666,43 @@ fn of_registers<'a>(is_return: bool, is_user: bool) -> Fields<'a> {
     Fields {
         // Functions do not declare how many arguments they have.
         names: if is_return { names } else { Vec::new() },
+        find: Box::new(find),
+    }
+}
+
+/// What every probe has: its stacks, and the VM of its process.
+fn of_hit_itself(field: &ProbeField) -> Option<Found> {
+    let is_own_vm = field.path == "pid" && field.ty == Some(ProbeType::Vm);
+    let vm = is_own_vm.then(|| Found {
+        declared: "the VM of the current process".into(),
+        content: Content::VmOfTask,
+        origin: Origin::CurrentVm,
+    });
+    vm.or_else(|| stack(field))
+}
+
+/// A stack, which every probe has unless a field of its own has the name.
+fn stack(field: &ProbeField) -> Option<Found> {
+    let mut all = STACKS.iter();
+    let (_, parts, meaning) = all.find(|(name, ..)| *name == field.path)?;
+    Some(Found {
+        declared: (*meaning).into(),
+        content: Content::Stack(*parts),
+        origin: Origin::Stack,
+    })
+}
+
+/// A timer has stacks only.
+fn of_timer<'a>() -> Fields<'a> {
+    let find = |field: &ProbeField| {
+        stack(field).ok_or_else(|| {
+            let message = format!("a timer has no field `{}`", field.path);
+            let names = STACKS.iter().map(|(name, ..)| *name);
+            ProbeError::new(message).near(&field.path, names.collect::<Vec<_>>())
+        })
+    };
+    Fields {
+        names: STACKS.iter().map(|(name, ..)| (*name).into()).collect(),
         find: Box::new(find),
     }
 }

@@ -48,7 +48,12 @@ pub enum ProbeTarget {
         /// Its name.
         name: String,
     },
+    /// `perf:HZ`: a timer of each processor, this many times a second.
+    Timer(u32),
 }
+
+/// Maximum frequency of a timer. The kernel's own maximum is `kernel.perf_event_max_sample_rate`.
+const HZ_MAX: u32 = 100_000;
 
 /// A kind of probe.
 #[derive(Debug)]
@@ -108,6 +113,11 @@ pub static KINDS: &[ProbeKind] = &[
         argument: "FILE:PROVIDER:NAME",
         doc: "a probe that a program or a library declares",
     },
+    ProbeKind {
+        name: "perf",
+        argument: "HZ",
+        doc: "a sample of each processor, so many times a second, with its stacks",
+    },
 ];
 
 impl ProbeTarget {
@@ -143,6 +153,12 @@ impl ProbeTarget {
                 symbol,
                 is_return,
             }),
+            "perf" => {
+                let hz = one().and_then(|hz| hz.parse().ok());
+                let hz = hz.filter(|hz| (1..=HZ_MAX).contains(hz));
+                let hint = || format!("write it as perf:HZ, with 1 to {HZ_MAX} samples a second");
+                return hz.map(ProbeTarget::Timer).ok_or_else(hint);
+            }
             _ => two().and_then(|(first, name)| {
                 let (file, provider) = first.rsplit_once(':')?;
                 Some(ProbeTarget::Usdt {
@@ -197,6 +213,7 @@ impl fmt::Display for ProbeTarget {
                 provider,
                 name,
             } => write!(f, "usdt:{file}:{provider}:{name}"),
+            ProbeTarget::Timer(hz) => write!(f, "perf:{hz}"),
         }
     }
 }
@@ -217,6 +234,7 @@ mod tests {
             "uprobe:/lib/a:b.so:malloc",
             "uretprobe:/bin/x:main",
             "usdt:/bin/x:provider:name",
+            "perf:99",
         ] {
             assert_eq!(
                 ProbeTarget::parse(text).map(|t| t.to_string()),
@@ -233,6 +251,8 @@ mod tests {
             ("usdt:/bin/x:name", "usdt:FILE:PROVIDER:NAME"),
             ("uprobe:/bin/x:", "uprobe:FILE:SYMBOL"),
             ("tracepoint:a:b", "one of tp, tp_btf"),
+            ("perf:0", "perf:HZ, with 1 to 100000"),
+            ("perf:cycles", "perf:HZ"),
         ] {
             let error = ProbeTarget::parse(text).expect_err(text);
             assert!(error.contains(why), "{error}");

@@ -60,11 +60,11 @@ impl Serving<'_> {
         demands: &[Demand],
         settings: &SourceSettings,
     ) -> Result<Box<dyn Tap>, TapError> {
-        let tap = match self {
-            Serving::Probe(probe) => return probe.open(demands, &settings.live),
-            Serving::Tap(tap) => tap,
+        let needs_inventory = |demand: &Demand| match self {
+            Serving::Tap(tap) => (tap.needs_inventory)(demand),
+            Serving::Probe(probe) => probe.needs_inventory(demand),
         };
-        let inventory = match demands.iter().any(tap.needs_inventory) {
+        let inventory = match demands.iter().any(needs_inventory) {
             true => Some((settings.inventory)()?),
             false => None,
         };
@@ -72,7 +72,10 @@ impl Serving<'_> {
             inventory,
             ..settings.live.clone()
         };
-        (tap.open)(demands, &options)
+        match self {
+            Serving::Tap(tap) => (tap.open)(demands, &options),
+            Serving::Probe(probe) => probe.open(demands, &options),
+        }
     }
 }
 

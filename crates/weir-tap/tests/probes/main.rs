@@ -7,7 +7,9 @@
 mod pairs;
 mod predicates;
 mod scope;
+mod stacks;
 mod usdt;
+mod vms;
 
 use std::path::Path;
 use std::sync::mpsc;
@@ -432,7 +434,7 @@ fn errors_name_the_field_and_the_remedy() {
     // A field must not pass for the VM by which roles are restricted.
     for name in ["vm", "VM"] {
         let forged = of_fields("tp_btf:sched_switch", &[("prev.comm", name, None)]);
-        assert!(refused(&forged).message.contains("a probe has none"));
+        assert!(refused(&forged).message.contains("and no other field"));
     }
     let structure = of_fields("tp_btf:sched_switch", &[("prev.se", "se", None)]);
     assert!(

@@ -349,3 +349,35 @@ fn an_unknown_process_or_cgroup_is_refused() {
     let cgroup = refused(of_cgroup("tp:sched:sched_switch", "/weir-test-unknown"));
     assert!(cgroup.contains("cgroup"), "{cgroup}");
 }
+
+/// A probe stays at the inode: a program that is replaced is hit by the processes that run the old
+/// file, and the end of a process, also by a signal, ends nothing.
+#[test]
+fn a_replaced_program_and_a_killed_process_end_nothing() {
+    const TEST: &str = "scope after an upgrade";
+    let scratch = Scratch::new();
+    let [old, new] = match programs(&scratch) {
+        Ok(directories) => directories.map(|directory| directory.join("work")),
+        Err(why) => return skip(TEST, why).unwrap_or_default(),
+    };
+    let start = |steps: i64| Waiting::start(&format!("exec {} {steps}", old.display()), "work");
+    let (Ok(first), Ok(killed)) = (start(300), start(500)) else {
+        return skip(TEST, "no mount namespaces").unwrap_or_default();
+    };
+    let probe = format!("uprobe:{}:work", old.display());
+    let Some(watched) = watch(TEST, &definition(&probe), all) else {
+        return;
+    };
+    fs::rename(&new, &old).expect("it replaces the program");
+    let second = start(70).expect("as the first");
+    let pids = [first.pid(), second.pid(), killed.pid()];
+    drop(killed);
+    assert_eq!([first.finish(), second.finish()], [300, 70]);
+    assert_eq!(hits(watched, &pids), (vec![300, 0, 0], 300));
+    // A new definition is of the new file.
+    let upgraded = watch(TEST, &definition(&probe), all).expect("as before");
+    let third = start(40).expect("as the first");
+    let pids = [third.pid()];
+    assert_eq!(third.finish(), 40);
+    assert_eq!(hits(upgraded, &pids), (vec![40], 40));
+}

@@ -163,7 +163,7 @@ impl Parser<'_> {
             let message = format!("unknown type `{word}`");
             let help = match nearest(word, ProbeType::names()) {
                 Some(name) => format!("did you mean `{name}`?"),
-                None => "types are u8 to u64, s8 to s64 and text".into(),
+                None => "types are u8 to u64, s8 to s64, text and vm".into(),
             };
             return Err(self.fail(codes::UNKNOWN_TYPE.at(span, message).help(help)));
         };

@@ -378,6 +378,12 @@ impl Attribution {
             .get_or_insert_with(|| Images::new(&self.owners.snapshot))
     }
 
+    /// The VM of a network device.
+    pub fn vm_of_net_device(&self, name: Symbol) -> Option<Symbol> {
+        let vm = self.owners.snapshot.taps.get(&name)?;
+        self.owners.name(*vm)
+    }
+
     /// The names of a disk that a tapdisk serves: of its VM, and of the disk there. An unknown
     /// process is scanned for, if a scan is due.
     pub fn served(&mut self, key: TapdiskKey) -> Option<(Symbol, Symbol)> {

@@ -25,6 +25,7 @@ mod overlays;
 pub(super) mod paths;
 mod rows;
 mod selection;
+pub(crate) mod stacks;
 mod switch;
 pub(crate) mod tap;
 
@@ -244,6 +245,12 @@ pub enum FieldValue {
     /// The sector there: the first number, if a tapdisk serves the disk, or that of the offset in
     /// the file, or that of the sector on the device.
     Vsector(DiskFields, FieldNumber, FieldNumber, FieldNumber),
+    /// The VM of the process with this number.
+    VmOfProcess(FieldNumber),
+    /// The VM of the network device whose name, of 16 bytes, is at this offset.
+    VmOfNetDevice(usize),
+    /// The functions of a stack, outermost first, separated by `;`.
+    Stack(RecordedStack),
     /// The same text in each row.
     Constant(&'static str),
     /// The name of this host.
@@ -300,6 +307,15 @@ pub struct LongText {
     pub bytes: usize,
     /// The offset of its first 16 bytes in the event, if the kernel tests them.
     pub prefix: Option<usize>,
+}
+
+/// Where the stacks of an event are in a record, each [`stacks::STACK_BYTES`] long.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RecordedStack {
+    /// The offset of that in the kernel.
+    pub kernel: Option<usize>,
+    /// The offset of that in the process.
+    pub user: Option<usize>,
 }
 
 /// Where a number is in an event, and its size. Offsets are those in the structure that the
@@ -466,6 +482,7 @@ impl StreamColumn {
             | FieldValue::Status(number)
             | FieldValue::Path(number)
             | FieldValue::Cgroup(number)
+            | FieldValue::VmOfProcess(number)
             | FieldValue::Device(number) => vec![slot(number)],
             FieldValue::Vm(pid, cgroup, by_kernel) => [pid, cgroup, by_kernel].map(slot).into(),
             FieldValue::VmOfDisk(fields) | FieldValue::Vdisk(fields) => {
@@ -477,6 +494,7 @@ impl StreamColumn {
             }
             FieldValue::Opened(path, opened) => [path, opened].map(slot).into(),
             FieldValue::Text(offset)
+            | FieldValue::VmOfNetDevice(offset)
             | FieldValue::LongText(LongText {
                 prefix: Some(offset),
                 ..
@@ -485,6 +503,7 @@ impl StreamColumn {
                 .into(),
             FieldValue::Time
             | FieldValue::LongText(_)
+            | FieldValue::Stack(_)
             | FieldValue::Constant(_)
             | FieldValue::Host => Vec::new(),
         }
@@ -669,7 +688,7 @@ impl Programs for KernelStream {
 
 /// The columns that a demand reads, one bit each: those of its rows, of its groups, and those that
 /// it tests.
-fn columns_of(demand: &Demand) -> u64 {
+pub(crate) fn columns_of(demand: &Demand) -> u64 {
     let keys = demand.fold.iter().flat_map(|fold| &fold.keys);
     let calls = demand.fold.iter().flat_map(|fold| &fold.calls);
     let measured = calls.filter_map(|call| call.column.as_ref());

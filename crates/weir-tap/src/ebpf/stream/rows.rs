@@ -9,6 +9,7 @@ use weir_model::{Batch, Column as Values, Nanos, Symbol, Type};
 use super::layout::{CLAUSES_SHIFT, FOLDED_SHIFT, MARKS_WORD, Slot, TIME_WORD};
 use super::overlays::Overlays;
 use super::paths::Paths;
+use super::stacks::Stacks;
 use super::{EventTable, FieldValue, LongText, StreamColumn};
 use crate::ebpf::attribution::{Attribution, By, OnImage};
 use crate::ebpf::devices::{DeviceChoice, Devices};
@@ -82,6 +83,8 @@ pub struct Decoder {
     pub paths: Option<Paths>,
     /// The names of files in overlayfs.
     overlays: Overlays,
+    /// The functions of stacks, if there are any.
+    pub stacks: Option<Stacks>,
     /// The VMs of processes; `None` without an inventory.
     pub attribution: Option<Attribution>,
     /// The requests whose virtual disk, or whose sector there, is not certain.
@@ -211,6 +214,7 @@ impl Decoder {
             names,
             paths: None,
             overlays: Overlays::default(),
+            stacks: None,
             attribution,
             untied: UntiedDisks::default(),
             devices: None,
@@ -339,7 +343,7 @@ impl Decoder {
                 return id.map(|id| (*id).into());
             }
             // It is no key, and its values are read from whole records.
-            FieldValue::LongText(_) => None,
+            FieldValue::LongText(_) | FieldValue::Stack(_) => None,
             FieldValue::Time | FieldValue::Before(_) | FieldValue::Host => self.names.host(),
             FieldValue::Text(_) => self.names.comm([words[0], words[1]]),
             FieldValue::Path(_) => self.paths.as_mut()?.path(words[0]),
@@ -356,6 +360,12 @@ impl Decoder {
             }
             FieldValue::Vdisk(..) => self.vdisk(words),
             FieldValue::Vsector(..) => return self.vsector(words),
+            FieldValue::VmOfNetDevice(_) => {
+                let device = self.names.comm([words[0], words[1]]);
+                let attribution = self.attribution.as_ref();
+                device.and_then(|device| attribution?.vm_of_net_device(device))
+            }
+            FieldValue::VmOfProcess(_) => self.vm(words[0] as u32, 0, false),
         };
         name.map(|name| name.id().into())
     }
@@ -369,6 +379,12 @@ impl Decoder {
         if let FieldValue::LongText(text) = column.value {
             let texts = rows.iter().map(|event| long_text(event, text));
             let ids = texts.map(|text| text.map(|text| text.id()));
+            return Values::Text(UInt32Array::from_iter(ids));
+        }
+        if let FieldValue::Stack(at) = column.value {
+            let stacks = self.stacks.as_mut();
+            let stacks = stacks.expect("the tap prepares the columns of its stream");
+            let ids = rows.iter().map(|event| Some(stacks.text(event, at)?.id()));
             return Values::Text(UInt32Array::from_iter(ids));
         }
         let slots = column.slots();

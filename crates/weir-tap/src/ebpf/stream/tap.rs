@@ -14,6 +14,7 @@ use super::layout::{COUNTS_BYTES, Config, STATE_BYTES};
 use super::paths::{self, Paths};
 use super::rows::{Decoder, Events, Rows};
 use super::selection::Selection;
+use super::stacks::Stacks;
 use super::switch::{self, StreamSwitch};
 use super::{EventStream, FieldValue, StreamColumn, StreamProbe, columns_of};
 use crate::ebpf::attribution::Attribution;
@@ -26,6 +27,7 @@ use crate::ebpf::rings::{self, RING_BYTES, Rings};
 use crate::ebpf::rows::Names;
 use crate::ebpf::tap::{DEMANDS_MAX, LiveOptions};
 use crate::ebpf::{clock, cost};
+use crate::inventory::InventoryWatch;
 use crate::shared::Shared;
 use crate::{EventCount, FOLDED, Tap, TapError, TapEvent, elevation};
 
@@ -99,10 +101,17 @@ pub fn open(
     let names = Names::new(Cgroups::new(root), options.host, offset_ns);
     let attribution = options.inventory.clone().map(Attribution::new);
     let poll_interval = poll_interval(groups.plans.iter(), options.poll_interval);
+    let mut decoder = Decoder::new(&stream.table, names, attribution);
+    let is_stack = |c: &StreamColumn| matches!(c.value, FieldValue::Stack(_));
+    if stream.table.columns.iter().any(is_stack) {
+        let inventory = options.inventory.as_deref();
+        let inspection = inventory.and_then(InventoryWatch::inspection);
+        decoder.stacks = Some(Stacks::new(inspection)?);
+    }
     let mut tap = StreamTap {
         stream: stream.clone(),
         rows,
-        decoder: Decoder::new(&stream.table, names, attribution),
+        decoder,
         live: None,
         switch: options.switch.clone(),
         queue: VecDeque::new(),
