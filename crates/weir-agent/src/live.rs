@@ -13,7 +13,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use tracing::{debug, error, info, warn};
-use weir_model::{Catalog, Declaration, Nanos};
+use weir_model::{Declaration, Nanos};
 use weir_query::engine::EngineOptions;
 use weir_query::plan::{Plan, restricted, wire};
 use weir_tap::ebpf::Fact;
@@ -278,7 +278,14 @@ impl Agent {
         if self.plans.contains_key(&channel) {
             return;
         }
-        let plan = match wire::decode(fragment, &Catalog::builtin()) {
+        // Requested once, when the recording can be read.
+        if self.served.capabilities.streams.is_empty() {
+            match self.options.source_config.served() {
+                Ok(served) => self.served = served,
+                Err(error) => return self.refuse(channel, error.text()),
+            }
+        }
+        let plan = match wire::decode(fragment, &self.served.capabilities.catalog()) {
             Ok(plan) => Arc::new(plan),
             Err(error) => return self.refuse(channel, error.to_string()),
         };
@@ -289,13 +296,6 @@ impl Agent {
             },
             None => plan,
         };
-        // Requested once, when the recording can be read.
-        if self.served.capabilities.streams.is_empty() {
-            match self.options.source_config.served() {
-                Ok(served) => self.served = served,
-                Err(error) => return self.refuse(channel, error.text()),
-            }
-        }
         if let Some(why) = self.served.refusal(&plan) {
             return self.refuse(channel, why);
         }

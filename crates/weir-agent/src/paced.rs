@@ -41,12 +41,17 @@ pub struct PacedReplay {
 }
 
 impl PacedReplay {
-    /// Replays the events of a tap that was opened for `demands`, by `clock`.
-    pub fn new(demands: &[Demand], replay: ReplayClock, clock: AgentClock) -> PacedReplay {
+    /// Replays the events of a tap that was opened for `demands` on streams of `catalog`, by `clock`.
+    pub fn new(
+        demands: &[Demand],
+        catalog: &Catalog,
+        replay: ReplayClock,
+        clock: AgentClock,
+    ) -> PacedReplay {
         PacedReplay {
             replay,
             clock,
-            instants: demands.iter().map(instants).collect(),
+            instants: demands.iter().map(|d| instants(d, catalog)).collect(),
             started_at: false,
             beat: Nanos::MIN,
             origin: None,
@@ -143,8 +148,7 @@ impl PacedReplay {
 }
 
 /// The columns of a demand's stream that contain instants.
-fn instants(demand: &Demand) -> Vec<usize> {
-    let catalog = Catalog::builtin();
+fn instants(demand: &Demand, catalog: &Catalog) -> Vec<usize> {
     let declaration = catalog.find(&demand.stream);
     let schema = &declaration
         .expect("fragments name streams of the catalog")
@@ -237,7 +241,12 @@ mod tests {
         ];
         let clock = AgentClock::start();
         let began = clock.now();
-        let timing = PacedReplay::new(&[demand.clone(), demand], ReplayClock::Pace(2.0), clock);
+        let timing = PacedReplay::new(
+            &[demand.clone(), demand],
+            &Catalog::builtin(),
+            ReplayClock::Pace(2.0),
+            clock,
+        );
         let mut tap = Retimed::new(Box::new(QueuedEvents(events.into())), timing);
         let (mut over, mut emitted) = (i64::MIN, [Vec::new(), Vec::new()]);
         let mut issued = Vec::new();

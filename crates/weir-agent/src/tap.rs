@@ -86,6 +86,12 @@ impl SourceConfig {
         })
     }
 
+    /// What fragments can name: the built-in sources and the streams of this source.
+    fn catalog(&self) -> Catalog {
+        let own = self.args.capabilities();
+        own.map_or_else(|_| Catalog::builtin(), |own| own.catalog())
+    }
+
     /// The source.
     fn name(&self) -> SourceName {
         SourceName::new(&self.args.from[0])
@@ -122,7 +128,7 @@ impl SourceConfig {
         Ok(match live {
             true => tap,
             false => {
-                let timing = PacedReplay::new(demands, self.replay, self.clock);
+                let timing = PacedReplay::new(demands, &self.catalog(), self.replay, self.clock);
                 Box::new(Retimed::new(tap, timing))
             }
         })
@@ -240,7 +246,7 @@ impl Drop for OpenTap {
 }
 
 fn conversion(demand: &Demand, source_config: &SourceConfig) -> RowConversion {
-    let catalog = Catalog::builtin();
+    let catalog = source_config.catalog();
     let declaration = catalog.find(&demand.stream);
     let schema = &declaration
         .expect("fragments name streams of the catalog")

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
-use weir_model::Nanos;
+use weir_model::{Declaration, Nanos};
 use weir_wire::{OfScript, Submit};
 
 use super::state::{Position, StateError, read, write};
@@ -33,6 +33,10 @@ pub struct StoredQuery {
     /// The only VM whose rows it reads.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vm: Option<String>,
+    /// The streams that it reads which agents have beside the built-in ones: it starts again before
+    /// these have connected.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub streams: Vec<Declaration>,
     /// The time at which it started.
     pub since: Nanos,
     /// The size of its files when it started: until a checkpoint contains it, later content is

@@ -3,7 +3,7 @@
 use std::str::FromStr;
 use std::sync::Arc;
 
-use weir_model::Catalog;
+use weir_model::{Catalog, Declaration};
 use weir_query::optimize::optimize;
 use weir_query::place::fleet::{
     Cut, CutError, CutOptions, PlacementStrategy, Rates, cut, explain_cut,
@@ -25,13 +25,15 @@ pub struct Prepared {
     pub cut: Cut,
     /// The description of its results for clients.
     pub answer: ResultSchema,
+    /// The streams that it reads which agents have beside the built-in ones.
+    pub streams: Vec<Declaration>,
     options: CutOptions,
 }
 
 impl Prepared {
     /// Checks a query, restricts it to the rows of `vm`, if given, and splits it by the requested
     /// placement strategy, else by `strategy`, else by the one with the lowest cost in the current
-    /// fleet.
+    /// fleet. It may read `streams` also if no connected agent has them.
     ///
     /// # Errors
     /// The diagnostics, a source that cannot be restricted, or the reason why the requested
@@ -41,14 +43,26 @@ impl Prepared {
         vm: Option<&str>,
         strategy: Option<&str>,
         monitor: &Monitor,
+        streams: &[Declaration],
     ) -> Result<Prepared, Refusal> {
+        let mut catalog = monitor.catalog();
+        for stream in streams {
+            if catalog.find(&stream.name).is_none() {
+                catalog.declarations.push(stream.clone());
+            }
+        }
         let words = |failure: Failure| Refusal::Invalid(failure.text());
         let question = QueryText::new(submit.query.clone());
+        if question.defines_streams() {
+            return Err(Refusal::Invalid(
+                "a query of a fleet reads the streams of probes that its agents have, and defines \
+                 none; define them at the agents (`weir agent --define FILE`)"
+                    .into(),
+            ));
+        }
         let plan = match &submit.script {
             Some(part) => script::plan(&question, part),
-            None => question
-                .check(&Catalog::builtin(), true)
-                .map(|checked| checked.plan),
+            None => question.check(&catalog, true).map(|checked| checked.plan),
         };
         let mut plan = plan.map_err(words)?;
         if let Some(vm) = vm {
@@ -103,6 +117,7 @@ impl Prepared {
         Ok(Prepared {
             cut: cut.map_err(off)?,
             answer: plans::answer(plan, InstantUnit::Nanoseconds, false, false),
+            streams: own_streams(plan),
             options,
         })
     }
@@ -118,6 +133,14 @@ impl Prepared {
 
 fn off(error: CutError) -> Refusal {
     Refusal::Invalid(error.to_string())
+}
+
+/// The streams of a plan that are not built in.
+fn own_streams(plan: &Plan) -> Vec<Declaration> {
+    let builtin = Catalog::builtin();
+    let sources = plan.sources().into_iter();
+    let own = sources.filter(|source| builtin.find(&source.name).is_none());
+    own.cloned().collect()
 }
 
 /// Checks the configuration's queries.

@@ -7,7 +7,7 @@
 
 use std::collections::VecDeque;
 
-use weir_model::{Capabilities, NANOS_PER_SECOND, Nanos};
+use weir_model::{Capabilities, Catalog, Declaration, NANOS_PER_SECOND, Nanos};
 use weir_query::place::fleet::{CutOptions, MeasuredFragment, Rates, cost};
 use weir_tap::live;
 use weir_wire::{ChannelCost, ChannelId, Status};
@@ -168,6 +168,31 @@ impl Monitor {
                 Some(both.map_or_else(|| own.clone(), |both| both.on_both(own)))
             });
         both.unwrap_or_else(|| live::capabilities().in_a_fleet())
+    }
+
+    /// The streams that connected agents have beside the built-in ones, such as those of probes. Of
+    /// several with one name, that of the first agent is meant; agents with other columns do not
+    /// answer.
+    pub fn own_streams(&self) -> Vec<Declaration> {
+        let builtin = Catalog::builtin();
+        let connected = self.agents.values().filter(|a| a.session.is_some());
+        let capabilities = connected.filter_map(|agent| agent.capabilities.as_ref());
+        let mut own: Vec<Declaration> = Vec::new();
+        for stream in capabilities.flat_map(|all| &all.streams) {
+            let name = &stream.declaration.name;
+            let mut known = own.iter().map(|known| &known.name);
+            if builtin.find(name).is_none() && !known.any(|n| n.eq_ignore_ascii_case(name)) {
+                own.push(stream.declaration.clone());
+            }
+        }
+        own
+    }
+
+    /// What queries can name: the built-in sources and the streams of connected agents.
+    pub fn catalog(&self) -> Catalog {
+        let mut catalog = Catalog::builtin();
+        catalog.declarations.extend(self.own_streams());
+        catalog
     }
 
     /// The cost of each fragment, the mean over the agents that reported it.

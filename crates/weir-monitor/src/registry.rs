@@ -448,13 +448,14 @@ impl Registry {
     ) -> Result<(), Refusal> {
         let world = |error: StateError| Refusal::Failed(error.to_string());
         let (vm, strategy) = (wanted.vm.as_deref(), wanted.strategy.as_deref());
-        let prepared = Prepared::of(&wanted.submit, vm, strategy, monitor)?;
         let standing = wanted.submit.standing;
-        let strategy = prepared.cut.strategy;
         let is_it = |kept: &&StoredQuery| {
             standing && kept.vm == wanted.vm && kept.is_of(&wanted.name, &wanted.submit)
         };
         let before = self.book.kept().iter().find(is_it).cloned();
+        let streams = before.as_ref().map_or(&[][..], |kept| &kept.streams);
+        let prepared = Prepared::of(&wanted.submit, vm, strategy, monitor, streams)?;
+        let strategy = prepared.cut.strategy;
         let positions = match monitor.saved(&wanted.name).filter(|_| standing) {
             Some(saved) => &saved.positions[..],
             None => before.as_ref().map_or(&[][..], |kept| &kept.files),
@@ -470,6 +471,7 @@ impl Registry {
                 strategy: strategy.to_string(),
                 owner: wanted.owner.clone(),
                 vm: wanted.vm.clone(),
+                streams: prepared.streams.clone(),
                 since: now,
                 files: files.iter_mut().filter_map(FileSink::position).collect(),
             },

@@ -3,7 +3,8 @@
 use serde_json::{Value as Json, json};
 use tracing::warn;
 use weir_model::inventory::Row;
-use weir_model::{Host, Nanos, Value};
+use weir_model::{Declaration, Host, Nanos, Value};
+use weir_query::plan::has_vm;
 use weir_wire::{ClientReply, ClientRequest, Principal, Refusal, ServerEvent, Submit};
 
 use super::Monitor;
@@ -47,6 +48,7 @@ impl Registry {
                     who.vm.as_deref().unwrap_or_default()
                 )))
             }
+            ClientRequest::Streams => Ok(ClientReply::Json(json!(own_streams(&who, monitor)))),
             ClientRequest::Views => Ok(ClientReply::Json(json!(self.views().views()))),
             ClientRequest::ChangeViews { text } => self.views().change(&text).map(|changes| {
                 let changes: Vec<String> = changes.iter().map(ToString::to_string).collect();
@@ -111,8 +113,19 @@ impl Registry {
     }
 }
 
+/// The streams that agents have beside the built-in ones: of a user who may read the rows of one VM
+/// those that have its rows.
+fn own_streams(who: &Principal, monitor: &Monitor) -> Vec<Declaration> {
+    let is_readable = |stream: &Declaration| who.vm.is_none() || has_vm(stream);
+    monitor
+        .own_streams()
+        .into_iter()
+        .filter(is_readable)
+        .collect()
+}
+
 fn explain(submit: &Submit, who: &Principal, monitor: &Monitor) -> Result<ClientReply, Refusal> {
-    let prepared = Prepared::of(submit, who.vm.as_deref(), None, monitor)?;
+    let prepared = Prepared::of(submit, who.vm.as_deref(), None, monitor, &[])?;
     Ok(ClientReply::Json(prepared.explained()))
 }
 

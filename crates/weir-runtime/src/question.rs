@@ -227,6 +227,11 @@ impl QueryText {
         })
     }
 
+    /// Whether the text defines a stream of a probe.
+    pub fn defines_streams(&self) -> bool {
+        !self.definitions().is_empty()
+    }
+
     /// The streams of probes that a query defines. Errors are those of [`QueryText::compile`].
     fn definitions(&self) -> Vec<StreamDefinition> {
         let statements = parse(&self.text).tree.into_iter();

@@ -142,6 +142,15 @@ impl Client {
         self.act("views", "")
     }
 
+    /// The streams that agents have beside the built-in ones, as the monitor's JSON: a list of
+    /// declarations.
+    ///
+    /// # Errors
+    /// As [`Client::views`].
+    pub fn streams(&mut self) -> Result<serde_json::Value, WireError> {
+        self.act("streams", "")
+    }
+
     /// Changes the stored views by CREATE VIEW and DROP VIEW statements; the answer is a list of
     /// what was done.
     ///

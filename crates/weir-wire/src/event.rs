@@ -113,6 +113,8 @@ pub enum ClientRequest {
     Hosts,
     /// List the stored views.
     Views,
+    /// List the streams that agents have beside the built-in ones.
+    Streams,
     /// Change the stored views: CREATE VIEW and DROP VIEW statements.
     ChangeViews {
         /// The statements.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tracing::warn;
-use weir_model::{Batch, Catalog, Demand, Folded};
+use weir_model::{Batch, Demand, Folded};
 use weir_query::plan::Plan;
 use weir_wire::ChannelId;
 
@@ -42,7 +42,7 @@ impl Agent {
                 Some(service) => service.serve(&self.options.source_config, demands),
                 None if name == BLOCK && !settled => {}
                 None => {
-                    let catalog = Catalog::builtin();
+                    let catalog = self.served.capabilities.catalog();
                     let declared = demands.iter().filter_map(|d| catalog.find(&d.stream));
                     declared.for_each(|declaration| self.core.declare(declaration));
                     let service =

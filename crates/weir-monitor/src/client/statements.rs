@@ -1,7 +1,8 @@
 //! Statements of a client on the library of a monitor: what it shows, and the views that a query
 //! reads.
 
-use weir_model::{Catalog, StoredView, Type, Value};
+use serde::de::DeserializeOwned;
+use weir_model::{Catalog, Declaration, StoredView, Type, Value};
 use weir_query::library::described;
 use weir_query::syntax::ast::{CatalogList, CatalogQuery};
 use weir_query::{CheckOptions, Checked, compile};
@@ -30,7 +31,7 @@ pub fn checked(
         }
         Err(found) if is_foreign(&found) => {
             let mut client = connect()?;
-            let stored = with_views(Catalog::builtin(), &views_of(&mut client)?);
+            let stored = with_views(fleet_catalog(&mut client)?, &views_of(&mut client)?);
             let checked = compile(&question.text, &stored, &options);
             let checked = checked.map_err(|d| question.failure(&d))?;
             question.warn(&checked.warnings);
@@ -38,6 +39,18 @@ pub fn checked(
         }
         Err(found) => Err(question.failure(&found)),
     }
+}
+
+/// What queries can name: the built-in sources, and the streams of agents; those of a monitor that
+/// is older are not known.
+fn fleet_catalog(client: &mut Client) -> Result<Catalog, Failure> {
+    let mut catalog = Catalog::builtin();
+    let own: Vec<Declaration> = match client.streams() {
+        Err(WireError::Refused(_) | WireError::Denied { .. }) => Vec::new(),
+        streams => parsed(streams?)?,
+    };
+    catalog.declarations.extend(own);
+    Ok(catalog)
 }
 
 /// The views of a monitor, then those of the user with other names.
@@ -67,14 +80,14 @@ pub fn listing(
     question: &QueryText,
     inspection: &CatalogQuery,
 ) -> Result<Listing, Failure> {
-    let builtin = Catalog::builtin();
+    let catalog = fleet_catalog(client)?;
     Ok(match inspection {
         CatalogQuery::Describe { name, .. } => {
-            let declared = name.as_ref().and_then(|name| builtin.find(&name.value));
+            let declared = name.as_ref().and_then(|name| catalog.find(&name.value));
             if let Some(declaration) = declared {
                 return Ok(inspection::columns(&declaration.schema.fields));
             }
-            let stored = with_views(builtin, &views_of(client)?);
+            let stored = with_views(catalog, &views_of(client)?);
             let checked = described(&question.text, &stored, &CheckOptions::live());
             let checked = checked.map_err(|d| question.failure(&d))?;
             inspection::columns(&checked.plan.schema.fields)
@@ -82,7 +95,7 @@ pub fn listing(
         CatalogQuery::ShowView(name) => inspection::view(&stored(client)?, &name.value)?,
         CatalogQuery::Show { what, like } => {
             let mut listing = match what {
-                CatalogList::Streams => inspection::stream_listing(&builtin.declarations),
+                CatalogList::Streams => inspection::stream_listing(&catalog.declarations),
                 CatalogList::Views => inspection::stored_views(&stored(client)?),
                 CatalogList::Functions => inspection::functions(),
                 CatalogList::Queries => queries(client)?,
@@ -100,9 +113,9 @@ fn stored(client: &mut Client) -> Result<Vec<StoredView>, Failure> {
     parsed(client.views()?)
 }
 
-fn parsed(views: serde_json::Value) -> Result<Vec<StoredView>, Failure> {
-    serde_json::from_value(views)
-        .map_err(|e| Failure::world(format!("the monitor's list of views: {e}")))
+fn parsed<T: DeserializeOwned>(list: serde_json::Value) -> Result<Vec<T>, Failure> {
+    serde_json::from_value(list)
+        .map_err(|e| Failure::world(format!("the monitor's list of views or streams: {e}")))
 }
 
 /// The queries that run at a monitor, as far as the client may see them.

@@ -18,6 +18,10 @@ pub(super) const ACTIONS: &[(&str, &str)] = &[
     ("hosts", "list the agents' hosts"),
     ("views", "list the stored views"),
     (
+        "streams",
+        "list the streams that agents have beside the built-in ones",
+    ),
+    (
         "change_views",
         "change the stored views; body: CREATE VIEW and DROP VIEW statements",
     ),
@@ -99,6 +103,7 @@ pub(super) fn action(action: &Action) -> Result<ClientRequest, Status> {
         "queries" => Ok(ClientRequest::Queries),
         "hosts" => Ok(ClientRequest::Hosts),
         "views" => Ok(ClientRequest::Views),
+        "streams" => Ok(ClientRequest::Streams),
         "change_views" => Ok(ClientRequest::ChangeViews {
             text: submit(&action.body)?.query,
         }),
@@ -127,6 +132,7 @@ pub(super) fn role(request: &ClientRequest) -> Role {
         | ClientRequest::Queries
         | ClientRequest::Hosts
         | ClientRequest::Views
+        | ClientRequest::Streams
         | ClientRequest::Explain(_) => Role::Read,
     }
 }

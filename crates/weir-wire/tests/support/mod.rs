@@ -211,7 +211,7 @@ fn reply_to(
             Ok(query(Some(results)))
         }
         ClientRequest::Queries => Ok(ClientReply::Json(json!([{ "name": "q", "asked_by": who }]))),
-        ClientRequest::Views => Ok(ClientReply::Json(json!([]))),
+        ClientRequest::Views | ClientRequest::Streams => Ok(ClientReply::Json(json!([]))),
         ClientRequest::ChangeViews { text } => Ok(ClientReply::Json(json!([text]))),
         ClientRequest::Hosts => Ok(ClientReply::Json(json!([{ "host": "web1" }]))),
         ClientRequest::Explain(submit) => {

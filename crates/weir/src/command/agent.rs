@@ -16,7 +16,7 @@ use weir_tap::{ebpf, format};
 use weir_wire::outbox::OutboxCapacity;
 use weir_wire::{Dial, Hello, Uplink, UplinkOptions, read_token};
 
-use crate::args::LogArgs;
+use crate::args::{DefineArgs, LogArgs};
 use weir_agent::config::{self, AgentConfig};
 use weir_agent::guest;
 use weir_agent::{Agent, AgentClock, AgentOptions, Budget, ReplayClock, SourceConfig, TallyFile};
@@ -28,6 +28,7 @@ use weir_runtime::private;
 use weir_runtime::quantity;
 use weir_runtime::run_loop::Stop;
 use weir_runtime::service::{Endpoint, ServiceStatus};
+use weir_runtime::shipped::ShippedStream;
 use weir_runtime::source::SourceOptions;
 use weir_tap::source::{QEMU, SourceName};
 use weir_wire::random;
@@ -125,6 +126,8 @@ struct SourceConfigArgs {
     #[arg(long, value_name = "VM", num_args = 0..=1, default_missing_value = guest::AUTO)]
     #[arg(value_parser = config::guest_vm, require_equals = true)]
     guest: Option<String>,
+    #[command(flatten)]
+    define: DefineArgs,
 }
 
 fn pace(text: &str) -> Result<f64, String> {
@@ -157,6 +160,7 @@ pub fn run(args: &AgentArgs, verbose: bool) -> Result<Ending, Failure> {
     let home = Home::open(&config.state)?;
     let clock = AgentClock::start();
     source.epoch_offset_ns = Some(clock.epoch_offset_ns());
+    define_probes(config, &source)?;
     let source_config = SourceConfig {
         first_number: i64::from(home.instance as u32 >> 1),
         args: source,
@@ -296,6 +300,9 @@ impl AgentArgs {
             config.vms.clone_from(&source_config.vm);
         }
         put(&source_config.guest, &mut config.guest);
+        if !source_config.define.define.is_empty() {
+            config.define.clone_from(&source_config.define.define);
+        }
         config.stacked |= source_config.stacked;
     }
 }
@@ -355,6 +362,27 @@ fn host(config: &AgentConfig) -> Result<Symbol, Failure> {
     let named = config.host.as_deref().map(Symbol::try_new);
     let named = named.and_then(Result::ok).or_else(ebpf::host_name);
     named.ok_or_else(|| Failure::words("this host has no host name; set one with --host NAME"))
+}
+
+/// Adds the streams of probes that queries of the fleet can name: those of the configuration, and the
+/// shipped ones that this host has. Nothing is attached before a query reads them.
+fn define_probes(config: &AgentConfig, source: &SourceOptions) -> Result<(), Failure> {
+    if !source.has_host() {
+        return match config.define.is_empty() {
+            true => Ok(()),
+            false => Err(Failure::words(
+                "define: probes are those of the host, which `from` does not observe",
+            )),
+        };
+    }
+    let define = config.define.clone();
+    DefineArgs { define }.add_to(source)?;
+    for stream in ShippedStream::all() {
+        if let Err(why) = source.define_shipped_stream(&stream.name) {
+            info!(reason = %why, "queries cannot read a shipped stream here");
+        }
+    }
+    Ok(())
 }
 
 /// The reason why the I/O of this host cannot be observed, determined at the start rather than with

@@ -234,7 +234,13 @@ pub fn on_fleet(
     wrap: Option<SinkWrap>,
 ) -> Result<Ending, Failure> {
     args::agents_choose(&args.source)?;
-    let question = args.define.before(question, &args.source)?;
+    if !args.define.define.is_empty() || question.defines_streams() {
+        return Err(Failure::words(
+            "a query of a fleet reads the streams of probes that its agents have, and defines none: \
+             define them there (`weir agent --define FILE`), where an administrator decides what is \
+             attached",
+        ));
+    }
     let stop = Stop::on_signals()?;
     let (checked, mut client) = statements::checked(&question, || fleet.connect())?;
     let placed = client.submit(&Submit {

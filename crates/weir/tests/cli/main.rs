@@ -37,6 +37,7 @@ mod partials;
 mod path;
 mod pipes;
 mod privileges;
+mod probe_counts;
 mod probe_tools;
 mod probes;
 mod query;

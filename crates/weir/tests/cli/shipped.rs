@@ -21,13 +21,13 @@ const DAY_NS: i64 = 86_400_000_000_000;
 const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A running query.
-struct Observed {
+pub struct Observed {
     weir: Child,
     rows: Arc<Mutex<Vec<Value>>>,
 }
 
 impl Observed {
-    fn start(query: &str) -> Observed {
+    pub fn start(query: &str) -> Observed {
         let args = ["query", "--format", "json", "--keep-privileges", query];
         let mut weir = weir(&args)
             .stdout(Stdio::piped())
@@ -46,8 +46,13 @@ impl Observed {
         Observed { weir, rows }
     }
 
-    fn any(&self, accept: impl Fn(&Value) -> bool) -> bool {
+    pub fn any(&self, accept: impl Fn(&Value) -> bool) -> bool {
         self.rows.lock().expect("no panic").iter().any(accept)
+    }
+
+    /// The rows so far.
+    pub fn rows(&self) -> Vec<Value> {
+        self.rows.lock().expect("no panic").clone()
     }
 
     fn count(&self, accept: impl Fn(&Value) -> bool) -> i64 {

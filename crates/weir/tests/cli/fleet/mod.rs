@@ -8,6 +8,7 @@ mod console;
 mod hosts;
 mod measured;
 mod operations;
+mod probes;
 pub mod processes;
 mod queries;
 mod restart;

@@ -23,7 +23,7 @@ const PEERS: [(&str, &str); 5] = [
 ];
 
 /// A monitor with the tokens of [`PEERS`], each in a file of its name.
-fn monitor() -> Monitor {
+pub fn monitor() -> Monitor {
     let token = |name: &str| format!("{name}-0123456789abcdef");
     let lines = PEERS.map(|(name, role)| format!("{} {name} {role}\n", token(name)));
     let mut files = vec![("tokens", lines.concat())];
@@ -32,19 +32,19 @@ fn monitor() -> Monitor {
 }
 
 /// The end of a command of `who` at the monitor.
-fn by(monitor: &Monitor, who: &str, args: &[&str]) -> CommandOutput {
+pub fn by(monitor: &Monitor, who: &str, args: &[&str]) -> CommandOutput {
     let file = monitor.home.path().join(who);
     monitor.run(&[args, &["--token-file", file.to_str().unwrap()]].concat())
 }
 
-fn place(monitor: &Monitor, who: &str, name: &str, query: &str) {
+pub fn place(monitor: &Monitor, who: &str, name: &str, query: &str) {
     let args = ["query", "--standing", "--name", name, "--for", "1ms", query];
     let placed = by(monitor, who, &args);
     assert_eq!(placed.code, 0, "{query}: {}", placed.err);
 }
 
 /// The content of a query's relation, sorted, without heading.
-fn content(monitor: &Monitor, who: &str, name: &str) -> Vec<String> {
+pub fn content(monitor: &Monitor, who: &str, name: &str) -> Vec<String> {
     let watch = ["fleet", "watch", name, "--final", "--for", "300ms"];
     let printed = by(monitor, who, &[&watch[..], &["--format", "csv"]].concat());
     let printed = printed.fine();
