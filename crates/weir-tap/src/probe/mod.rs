@@ -19,6 +19,7 @@ mod code;
 mod elf;
 mod format;
 mod generate;
+mod hit_fields;
 pub mod list;
 
 mod pair;

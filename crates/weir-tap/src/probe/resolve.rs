@@ -11,7 +11,8 @@ use weir_model::{Catalog, Symbol, Unit};
 use super::btf::{Leaf, Prototype};
 use super::elf::{Program, UsdtArgument, UsdtSite, arguments_max, register_of};
 use super::format::{self, FieldKind, FormatField};
-use super::generate::{Content, Origin, PairKeys, StackParts};
+use super::generate::{Content, Origin, PairKeys};
+use super::hit_fields::{of_hit_itself, of_timer};
 use super::pair::{of_every_pair, of_hit, same_call, unsigned};
 use super::scope::{Scope, function};
 use super::usdt::usdt;
@@ -21,34 +22,6 @@ use crate::elevation;
 
 /// Arrays of more numbers are left out unless they are named.
 const ELEMENTS_MAX: usize = 8;
-
-/// The stacks of the thread that hit a probe: their fields, parts and descriptions.
-const STACKS: [(&str, StackParts, &str); 3] = [
-    (
-        "stack",
-        StackParts {
-            kernel: true,
-            user: true,
-        },
-        "the functions of the process and of the kernel, which have `_[k]`, outermost first",
-    ),
-    (
-        "ustack",
-        StackParts {
-            kernel: false,
-            user: true,
-        },
-        "the functions of the process, outermost first",
-    ),
-    (
-        "kstack",
-        StackParts {
-            kernel: true,
-            user: false,
-        },
-        "the functions of the kernel, outermost first",
-    ),
-];
 
 /// Why a probe cannot be a stream on this host.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -101,21 +74,21 @@ impl ProbeError {
 }
 
 /// A field that was found: its type as it is declared, its content, and where it is.
-struct Found {
-    declared: String,
-    content: Content,
-    origin: Origin,
+pub(super) struct Found {
+    pub declared: String,
+    pub content: Content,
+    pub origin: Origin,
 }
 
 /// The function that finds a field.
-type Find<'a> = dyn Fn(&ProbeField) -> Result<Found, ProbeError> + 'a;
+pub(super) type Find<'a> = dyn Fn(&ProbeField) -> Result<Found, ProbeError> + 'a;
 
 /// The fields of a probe on this host.
-struct Fields<'a> {
+pub(super) struct Fields<'a> {
     /// The names of all fields that are read unless some are named.
-    names: Vec<String>,
+    pub names: Vec<String>,
     /// The field of a path.
-    find: Box<Find<'a>>,
+    pub find: Box<Find<'a>>,
 }
 
 impl ProbeStream {
@@ -666,43 +639,6 @@ fn of_registers<'a>(is_return: bool, is_user: bool) -> Fields<'a> {
     Fields {
         // Functions do not declare how many arguments they have.
         names: if is_return { names } else { Vec::new() },
-        find: Box::new(find),
-    }
-}
-
-/// What every probe has: its stacks, and the VM of its process.
-fn of_hit_itself(field: &ProbeField) -> Option<Found> {
-    let is_own_vm = field.path == "pid" && field.ty == Some(ProbeType::Vm);
-    let vm = is_own_vm.then(|| Found {
-        declared: "the VM of the current process".into(),
-        content: Content::VmOfTask,
-        origin: Origin::CurrentVm,
-    });
-    vm.or_else(|| stack(field))
-}
-
-/// A stack, which every probe has unless a field of its own has the name.
-fn stack(field: &ProbeField) -> Option<Found> {
-    let mut all = STACKS.iter();
-    let (_, parts, meaning) = all.find(|(name, ..)| *name == field.path)?;
-    Some(Found {
-        declared: (*meaning).into(),
-        content: Content::Stack(*parts),
-        origin: Origin::Stack,
-    })
-}
-
-/// A timer has stacks only.
-fn of_timer<'a>() -> Fields<'a> {
-    let find = |field: &ProbeField| {
-        stack(field).ok_or_else(|| {
-            let message = format!("a timer has no field `{}`", field.path);
-            let names = STACKS.iter().map(|(name, ..)| *name);
-            ProbeError::new(message).near(&field.path, names.collect::<Vec<_>>())
-        })
-    };
-    Fields {
-        names: STACKS.iter().map(|(name, ..)| (*name).into()).collect(),
         find: Box::new(find),
     }
 }

@@ -14,7 +14,7 @@ use cpp_demangle::DemangleOptions;
 use serde::{Deserialize, Serialize};
 
 use self::kernel::KernelSymbols;
-use self::process::Processes;
+use self::process::ProcessSymbols;
 
 /// Maximum number of addresses of a request: the default of `kernel.perf_event_max_stack`.
 pub const ADDRESSES_MAX: usize = 127;
@@ -38,7 +38,7 @@ pub enum AddressSpace {
 #[derive(Debug)]
 pub struct Symbolizer {
     kernel: KernelSymbols,
-    processes: Processes,
+    processes: ProcessSymbols,
 }
 
 impl Symbolizer {
@@ -47,7 +47,7 @@ impl Symbolizer {
     pub fn new(kallsyms: Option<File>) -> Symbolizer {
         Symbolizer {
             kernel: KernelSymbols::new(kallsyms),
-            processes: Processes::default(),
+            processes: ProcessSymbols::default(),
         }
     }
 

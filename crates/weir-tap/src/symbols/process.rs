@@ -1,4 +1,4 @@
-//! [`Processes`]: the functions at addresses of processes, by their mappings and files.
+//! [`ProcessSymbols`]: the functions at addresses of processes, by their mappings and files.
 
 use std::collections::HashMap;
 use std::fs::{self, File};
@@ -28,7 +28,7 @@ const MAPPINGS_AGE_MAX: Duration = Duration::from_secs(1);
 
 /// The mappings of processes, and the functions of their files.
 #[derive(Debug, Default)]
-pub struct Processes {
+pub struct ProcessSymbols {
     mappings: HashMap<u32, Mappings>,
     files: HashMap<MappedFile, Arc<FileSymbols>>,
 }
@@ -58,7 +58,7 @@ struct MappedFile {
     path: String,
 }
 
-impl Processes {
+impl ProcessSymbols {
     /// The name of the function at each address of a process.
     pub fn names(&mut self, pid: u32, addresses: &[u64]) -> Vec<String> {
         let is_current = self.mappings.get(&pid).is_some_and(|known| {

@@ -53,7 +53,7 @@ int main(void)
 "#;
 
 /// Time after which a test fails that has not seen enough, on a machine that is busy.
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// The program, which runs until it is dropped.
 struct Working(Child);
@@ -102,7 +102,7 @@ impl Drop for Working {
 fn texts(watched: &mut Watched, column: &str, count: usize) -> Vec<String> {
     let at = watched.at(column);
     let mut texts = Vec::new();
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + TIMEOUT;
     while texts.len() < count {
         assert!(Instant::now() < until, "{} of {count}", texts.len());
         let event = watched.tap.next(Duration::from_millis(20));

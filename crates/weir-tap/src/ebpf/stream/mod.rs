@@ -29,6 +29,7 @@ pub(crate) mod stacks;
 mod switch;
 pub(crate) mod tap;
 
+pub use stacks::RecordedStack;
 pub use switch::StreamSwitch;
 
 use std::borrow::Cow;
@@ -307,15 +308,6 @@ pub struct LongText {
     pub bytes: usize,
     /// The offset of its first 16 bytes in the event, if the kernel tests them.
     pub prefix: Option<usize>,
-}
-
-/// Where the stacks of an event are in a record, each [`stacks::STACK_BYTES`] long.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct RecordedStack {
-    /// The offset of that in the kernel.
-    pub kernel: Option<usize>,
-    /// The offset of that in the process.
-    pub user: Option<usize>,
 }
 
 /// Where a number is in an event, and its size. Offsets are those in the structure that the

@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use weir_model::Symbol;
 
-use super::RecordedStack;
 use super::layout::TIME_WORD;
 use crate::TapError;
 use crate::inspection::message::{ConversationKind, SymbolsRequest};
@@ -18,6 +17,15 @@ use crate::symbols::{ADDRESSES_MAX, AddressSpace, KALLSYMS, Symbolizer};
 /// Bytes of a stack in a record: its size in bytes or an error, the process, and the addresses,
 /// innermost first.
 pub const STACK_BYTES: usize = 8 * (1 + ADDRESSES_MAX);
+
+/// Where the stacks of an event are in a record, each [`STACK_BYTES`] long.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RecordedStack {
+    /// The offset of that in the kernel.
+    pub kernel: Option<usize>,
+    /// The offset of that in the process.
+    pub user: Option<usize>,
+}
 
 /// Maximum size of a text; of a longer one the outermost functions are left out.
 const TEXT_BYTES_MAX: usize = 16 << 10;
