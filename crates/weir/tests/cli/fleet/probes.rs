@@ -42,7 +42,7 @@ fn a_fleet_reads_probes_of_its_agents_and_a_vm_its_own_rows() {
     if !watchable("probes of a fleet") {
         return;
     }
-    let mut monitor = monitor();
+    let monitor = monitor();
     let callers = [Caller::start("0022"), Caller::start("0077")];
     let define = monitor.home.write("probes.cql", MASKS);
     let trace = monitor.home.write("trace.csv", &requests(10));
