@@ -13,7 +13,9 @@ use std::time::{Duration, Instant};
 
 use weir_model::alert::AlertChange;
 use weir_model::{Batch, Catalog, NANOS_PER_SECOND, Nanos};
-use weir_monitor::{Completeness, Monitor, Prepared, Publisher, PublisherLimits, ResultObserver};
+use weir_monitor::{
+    FleetCompleteness, Monitor, Prepared, Publisher, PublisherLimits, ResultObserver,
+};
 use weir_query::CheckOptions;
 use weir_query::alert::{AlertFile, compile_alerts};
 use weir_runtime::config;
@@ -186,7 +188,7 @@ impl ResultObserver for RuleObserver {
         self.report(written);
     }
 
-    fn complete(&mut self, completeness: &Completeness, silent: &BTreeSet<String>) {
+    fn complete(&mut self, completeness: &FleetCompleteness, silent: &BTreeSet<String>) {
         {
             let mut board = self.board.lock().expect("no panic while held");
             board.set_silent(self.rule, silent);

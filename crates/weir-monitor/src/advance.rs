@@ -9,7 +9,7 @@ use weir_query::engine::{EngineOutput, QueryId};
 use weir_wire::ChannelId;
 
 use super::agents::{AgentId, AgentState};
-use super::completeness::Completeness;
+use super::completeness::FleetCompleteness;
 use super::recovery::Phase;
 use super::time::Pace;
 use super::{ALERT_STATES, ALERTS, Failed, HOSTS, Monitor, OWN_STREAM, Running};
@@ -230,17 +230,17 @@ impl Monitor {
         running: &Running,
         (known, up): (usize, usize),
         away: &HashMap<ChannelId, u64>,
-    ) -> Completeness {
+    ) -> FleetCompleteness {
         let channels = running.channels.iter();
         let channels = channels.filter_map(|(id, _)| self.channels.get(*id));
         let ended = channels.map(|channel| channel.ended).min().unwrap_or(0) as u64;
-        let mut all = Completeness {
+        let mut all = FleetCompleteness {
             at: self.watermark,
             hosts: known as u64,
             hosts_responded: up as u64,
             complete_from: running.since,
             restarted_at: running.restarted_at,
-            ..Completeness::default()
+            ..FleetCompleteness::default()
         };
         for (id, before) in &running.channels {
             let Some(channel) = self.channels.get(*id) else {

@@ -1,10 +1,10 @@
-//! [`Completeness`]: the share of the fleet that a result includes.
+//! [`FleetCompleteness`]: the share of the fleet that a result includes.
 
 use weir_model::Nanos;
 
 /// The completeness of a query's results up to an instant.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Completeness {
+pub struct FleetCompleteness {
     /// The watermark of the results.
     pub at: Nanos,
     /// Hosts that the monitor knows.
@@ -27,15 +27,15 @@ pub struct Completeness {
     pub restarted_at: Option<Nanos>,
 }
 
-impl Completeness {
+impl FleetCompleteness {
     /// Hosts that were excluded, or that do not run the query yet.
     pub fn hosts_missing(&self) -> u64 {
         self.hosts - self.hosts_responded
     }
 
     /// True if `other` differs in the watermark only.
-    pub fn is_like(&self, other: &Completeness) -> bool {
-        let then = Completeness {
+    pub fn is_like(&self, other: &FleetCompleteness) -> bool {
+        let then = FleetCompleteness {
             at: self.at,
             ..other.clone()
         };

@@ -65,7 +65,7 @@ use weir_wire::{ChannelId, MonitorMessage, ServerEvent, SessionId};
 pub use account::Account;
 pub use agents::{AgentId, AgentState};
 pub use channels::Channels;
-pub use completeness::Completeness;
+pub use completeness::FleetCompleteness;
 pub use files::FileSink;
 pub use lock::hold;
 pub use observer::ResultObserver;

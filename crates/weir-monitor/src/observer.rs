@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use weir_model::Batch;
 
-use super::completeness::Completeness;
+use super::completeness::FleetCompleteness;
 
 /// See the module's documentation.
 pub trait ResultObserver: Send {
@@ -14,7 +14,7 @@ pub trait ResultObserver: Send {
 
     /// All results up to an instant were written. The agents of the hosts `silent` are away or
     /// excluded: their rows are missing.
-    fn complete(&mut self, completeness: &Completeness, silent: &BTreeSet<String>);
+    fn complete(&mut self, completeness: &FleetCompleteness, silent: &BTreeSet<String>);
 
     /// The query has ended, with the reason.
     fn end(&mut self, why: &str);

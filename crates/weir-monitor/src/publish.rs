@@ -15,7 +15,7 @@ use weir_query::engine::in_time_order;
 use weir_sink::{RelationView, ResultSchema, SubscriberLimits, Subscribers, Update, arrow};
 use weir_wire::ResultUpdate;
 
-use super::completeness::Completeness;
+use super::completeness::FleetCompleteness;
 use super::files::FileSink;
 use super::observer::ResultObserver;
 use super::state::Position;
@@ -73,7 +73,7 @@ struct PublishedState {
     schema: SchemaRef,
     /// The current rows of a relation.
     view: Option<RelationView>,
-    completeness: Option<Completeness>,
+    completeness: Option<FleetCompleteness>,
     /// Rows that were emitted.
     rows: u64,
 }
@@ -153,7 +153,7 @@ impl Publisher {
     }
 
     /// The completeness of the last results.
-    pub fn completeness(&self) -> Option<&Completeness> {
+    pub fn completeness(&self) -> Option<&FleetCompleteness> {
         self.state.completeness.as_ref()
     }
 
@@ -192,7 +192,11 @@ impl Publisher {
 
     /// Marks all results up to an instant as emitted; no instant is partial. The rows of the hosts
     /// `silent` are missing.
-    pub fn complete_instant(&mut self, completeness: &Completeness, silent: &BTreeSet<String>) {
+    pub fn complete_instant(
+        &mut self,
+        completeness: &FleetCompleteness,
+        silent: &BTreeSet<String>,
+    ) {
         let at = completeness.at;
         if let Some(observer) = &mut self.observer {
             observer.complete(completeness, silent);
@@ -275,7 +279,7 @@ impl PublishedState {
     /// was disconnected.
     fn note(&self, rows_before: u64) -> Json {
         let completeness = self.completeness.as_ref();
-        let mut note = completeness.map_or(json!({}), Completeness::json);
+        let mut note = completeness.map_or(json!({}), FleetCompleteness::json);
         note["whole"] = json!(true);
         note["rows_before"] = json!(rows_before);
         note

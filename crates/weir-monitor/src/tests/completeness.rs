@@ -3,12 +3,12 @@
 use weir_query::place::fleet::PlacementStrategy;
 use weir_wire::{AgentMessage, ChannelId};
 
-use super::super::completeness::Completeness;
+use super::super::completeness::FleetCompleteness;
 use super::fleet::{Fleet, Link, options, rows};
 
 const QUERY: &str = "SELECT host, a FROM S [Range 100 ns]";
 
-fn completeness(fleet: &Fleet) -> Completeness {
+fn completeness(fleet: &Fleet) -> FleetCompleteness {
     let (_, running) = fleet.monitor.queries().next().expect("a query runs");
     let agents: Vec<_> = fleet.monitor.agents().collect();
     let up = agents.iter().filter(|a| a.session.is_some()).count();

@@ -10,7 +10,7 @@ use weir_sink::InstantUnit;
 use weir_wire::ResultUpdate;
 
 use super::super::Publisher;
-use super::super::completeness::Completeness;
+use super::super::completeness::FleetCompleteness;
 use super::super::publish::PublisherLimits;
 use super::fleet::cut_of;
 use crate::client::{MissedRows, UpdateNote};
@@ -32,9 +32,9 @@ fn publisher(text: &str) -> Publisher {
 /// Publishes a row at `at`, and all results up to then.
 fn publish(publisher: &mut Publisher, at: Nanos, row: &Batch) {
     publisher.write(row, 0);
-    let completeness = Completeness {
+    let completeness = FleetCompleteness {
         at,
-        ..Completeness::default()
+        ..FleetCompleteness::default()
     };
     publisher.complete_instant(&completeness, &BTreeSet::new());
 }
