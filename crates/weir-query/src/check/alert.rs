@@ -171,7 +171,7 @@ impl Checker<'_> {
             items.push((name, 0));
         }
         let has = |name: &&str| items.iter().any(|(item, _)| item == name);
-        if !has(&"vm") || !settings.iter().any(|setting| has(&setting)) {
+        if !has(&"vm") || !settings.iter().any(has) {
             let message = format!("{verb} needs `vm` and {}", settings.join(" or "));
             let found = codes::ALERT_ACT.at(act.verb.span, message);
             let help = format!(

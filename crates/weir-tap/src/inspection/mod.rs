@@ -5,7 +5,8 @@
 //! 1. [`Inspection::start`] runs the program again, as a subcommand that calls [`run`], before the
 //!    main process drops its privileges. Standard input is one end of a control socket.
 //! 2. Each conversation has its own socket, which is passed over the control socket
-//!X
+//!    ([`message::ConversationKind`]): the inventory, the polls of QEMU's counters, the disks of a
+//!    traced VM, and the names of functions.
 //! 3. The main process sends one of few requests ([`message`]) and waits for the answer: JSON with
 //!    a length prefix ([`crate::control::frame`]). Both sides bound and validate what they read; a
 //!    process that receives an unexpected message ends with an error.

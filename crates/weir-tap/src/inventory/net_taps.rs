@@ -44,7 +44,7 @@ pub fn of_vms(host: &Host, processes: impl Iterator<Item = Option<u32>>) -> Hash
 
 fn of_process(host: &Host, pid: u32) -> Vec<Symbol> {
     let files = host.names_of(
-        &format!("/proc/{pid}/fd"),
+        format!("/proc/{pid}/fd"),
         "the open files of other users' processes",
     );
     let tap = |file: &String| {

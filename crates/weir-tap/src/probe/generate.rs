@@ -98,6 +98,7 @@ pub enum Origin {
 
 /// The values of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(clippy::large_enum_variant, reason = "there is one for each column")]
 pub enum Content {
     /// From the head of the event, or of the host.
     Head(FieldValue),

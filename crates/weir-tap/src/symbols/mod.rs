@@ -91,7 +91,8 @@ struct Bounded(String);
 impl fmt::Write for Bounded {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         let room = NAME_BYTES_MAX - self.0.len();
-        let end = text.floor_char_boundary(room);
+        let is_end = |end: &usize| text.is_char_boundary(*end);
+        let end = (0..=room.min(text.len())).rev().find(is_end).unwrap_or(0);
         self.0.push_str(&text[..end]);
         match end == text.len() {
             true => Ok(()),

@@ -175,7 +175,8 @@ fn check(kept: &[SeenRequest], recorded_sectors: u64, target: &ReplayTarget) -> 
         ));
     }
     let block = target.block_sectors;
-    let is_odd = |r: &&SeenRequest| r.sector % block != 0 || r.sectors % block != 0;
+    let is_odd =
+        |r: &&SeenRequest| !r.sector.is_multiple_of(block) || !r.sectors.is_multiple_of(block);
     if let Some(request) = kept.iter().find(is_odd) {
         return Err(format!(
             "the recording has a request of {} sectors at sector {}, which the device cannot \

@@ -41,6 +41,7 @@ struct Reading {
 }
 
 /// What a thread found in its row group.
+#[expect(clippy::large_enum_variant, reason = "it is moved once for each batch")]
 enum Found {
     Batch(Batch),
     /// The rest of a row group cannot be read.
