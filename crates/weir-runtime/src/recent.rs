@@ -1,8 +1,8 @@
 //! [`RecentRows`]: the rows that a live tap delivered in the last minutes, for queries about them.
 //!
 //! The rows stay in the columns in which the tap delivered them. Their age and their memory are
-//! bounded; the oldest ones are removed first, and [`RecentRows::since`] is the instant from which
-//! on nothing was removed.
+//! bounded; the oldest ones are removed first, and [`RecentRows::interval`] begins at the instant
+//! from which on nothing was removed.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -1,4 +1,4 @@
-//! [`RowReader`]: the requests of a recording or of a live disk, as rows of a process `weir query`.
+//! The requests of a recording or of a live disk, as rows of a process `weir query`.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};

@@ -4,7 +4,7 @@
 //! operation, the sectors and their order in time. [`Matcher`] ties requests of equal operation and
 //! sectors if the times of both sides permit exactly one assignment. [`OffsetClock`] bounds the
 //! offset of the two clocks by the pairs themselves: a request is received after it was issued, and
-//! it has finished in the guest after it has finished in the virtual disk. [`locate`] finds the
+//! it has finished in the guest after it has finished in the virtual disk. [`locate()`] finds the
 //! offset of clocks of which nothing is known.
 
 mod assignment;
