@@ -40,7 +40,8 @@ pub struct AgentConfig {
     /// The agent runs in a VM, and this is its name or UUID, or `auto` for the UUID that the
     /// firmware reports, as `--guest`.
     pub guest: Option<String>,
-    /// Files with definitions of streams of probes that queries of the fleet can name, as `--define`.
+    /// Files with definitions of streams of probes that queries of the fleet can name, as
+    /// `--define`.
     pub define: Vec<PathBuf>,
     /// The only VM whose rows the monitor may read; by default it may read all.
     pub only_vm: Option<String>,

@@ -41,7 +41,8 @@ pub struct PacedReplay {
 }
 
 impl PacedReplay {
-    /// Replays the events of a tap that was opened for `demands` on streams of `catalog`, by `clock`.
+    /// Replays the events of a tap that was opened for `demands` on streams of `catalog`, by
+    /// `clock`.
     pub fn new(
         demands: &[Demand],
         catalog: &Catalog,

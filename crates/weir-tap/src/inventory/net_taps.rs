@@ -1,5 +1,5 @@
-//! The network devices of VMs: the taps that a VM's process has open. `/proc/PID/fdinfo` has the name
-//! of the device (`tun_chr_show_fdinfo` of drivers/net/tun.c).
+//! The network devices of VMs: the taps that a VM's process has open. `/proc/PID/fdinfo` has the
+//! name of the device (`tun_chr_show_fdinfo` of drivers/net/tun.c).
 
 use std::collections::HashMap;
 use std::path::Path;

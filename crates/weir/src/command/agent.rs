@@ -364,8 +364,8 @@ fn host(config: &AgentConfig) -> Result<Symbol, Failure> {
     named.ok_or_else(|| Failure::words("this host has no host name; set one with --host NAME"))
 }
 
-/// Adds the streams of probes that queries of the fleet can name: those of the configuration, and the
-/// shipped ones that this host has. Nothing is attached before a query reads them.
+/// Adds the streams of probes that queries of the fleet can name: those of the configuration, and
+/// the shipped ones that this host has. Nothing is attached before a query reads them.
 fn define_probes(config: &AgentConfig, source: &SourceOptions) -> Result<(), Failure> {
     if !source.has_host() {
         return match config.define.is_empty() {

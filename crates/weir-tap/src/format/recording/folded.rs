@@ -4,8 +4,8 @@
 //! request as well: that one has the instant `issue_ts`, type `Q`, `agent_ts` and `monitor_ts` of
 //! [`REQUEST_AGENT_TS`] and [`REQUEST_MONITOR_TS`], no error, no column of a finished request, and
 //! the other columns of the response. If it is [`KNOWN_AT_ISSUE`], the request has `wait`,
-//! `in_flight` and `seek` of its response as well, as live requests do. A row of type `Q` is a request whose response is in another
-//! block, or differs.
+//! `in_flight` and `seek` of its response as well, as live requests do. A row of type `Q` is a
+//! request whose response is in another block, or differs.
 //!
 //! A column that follows from others is stored as its difference from what they predict
 //! ([`DERIVED`]), which is 0 in almost every row. NULL counts as 0 in a prediction, and the
@@ -19,9 +19,9 @@
 //! | `seek` | `sector` minus the last sector of the previous request; see below |
 //!
 //! The previous request of a row is that of its disk with the next lower `req_id` among the rows of
-//! the block that have a `sector`. Without one, and without a `sector`, the prediction is 0. The disk
-//! is `pdisk`, or `vm` and `vdisk` if that is NULL. Of a request and a response that are two rows,
-//! the later one counts.
+//! the block that have a `sector`. Without one, and without a `sector`, the prediction is 0. The
+//! disk is `pdisk`, or `vm` and `vdisk` if that is NULL. Of a request and a response that are two
+//! rows, the later one counts.
 //!
 //! Rows with the same value of [`BLOCK`] are a block. It is the number of events before the block,
 //! where a request and its response are two events.

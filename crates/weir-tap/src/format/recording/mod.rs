@@ -14,9 +14,9 @@
 //!   are 64-bit integers. Each column's unit, meaning and other names are in the Arrow schema, as
 //!   field metadata `unit`, `doc` and `aliases`.
 //! - The footer's key-value metadata has [`VERSION_KEY`], [`SOURCE_KEY`], [`HOST_KEY`],
-//!   [`KERNEL_KEY`], [`RESPONSES_KEY`], [`PAIRED_KEY`], [`CLOSED_KEY`], [`EVENTS_KEY`], and a count for each
-//!   counter under [`COUNT_PREFIX`]. Readers report these counts as their own: events lost in the
-//!   recording are missing in every result.
+//!   [`KERNEL_KEY`], [`RESPONSES_KEY`], [`PAIRED_KEY`], [`CLOSED_KEY`], [`EVENTS_KEY`], and a count
+//!   for each counter under [`COUNT_PREFIX`]. Readers report these counts as their own: events lost
+//!   in the recording are missing in every result.
 //!
 //! **After a crash.** A Parquet file is unreadable without its footer, which is at the end.
 //! Therefore the writer adds a footer after every row group, and continues after it: offsets in a
