@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use weir_runtime::failure::Failure;
 
-use super::messages::{GuestAnswer, GuestRequest, KEEP_EVERY, VERSION};
+use super::messages::{GuestAnswer, GuestTuneRequest, KEEP_EVERY, VERSION};
 use super::serve::{Lines, Received};
 use crate::queue::{QueueRecovery, QueueState};
 
@@ -57,7 +57,7 @@ impl GuestSession {
             stream,
             lines: Lines::default(),
         };
-        let begin = GuestRequest::Start {
+        let begin = GuestTuneRequest::Start {
             version: VERSION,
             disk: disk.to_owned(),
         };
@@ -87,7 +87,7 @@ impl GuestSession {
     /// When the guest does not carry it out, or does not answer.
     pub fn set(&self, changes: &QueueState) -> Result<(), Failure> {
         let mut connection = self.connection.lock().expect(UNPOISONED);
-        let request = GuestRequest::Set(changes.clone());
+        let request = GuestTuneRequest::Set(changes.clone());
         connection.call(&request, |_| true).map(|_| ())
     }
 
@@ -98,7 +98,7 @@ impl GuestSession {
     pub fn restore(self) -> Result<QueueRecovery, Failure> {
         drop(self.keeper);
         let mut connection = self.connection.lock().expect(UNPOISONED);
-        match connection.call(&GuestRequest::Restore, |_| true)? {
+        match connection.call(&GuestTuneRequest::Restore, |_| true)? {
             GuestAnswer::Restored(recovery) => Ok(recovery),
             _ => Ok(QueueRecovery::default()),
         }
@@ -110,7 +110,7 @@ impl Connection {
     /// answer that is an error is one.
     fn call(
         &mut self,
-        request: &GuestRequest,
+        request: &GuestTuneRequest,
         accepted: impl Fn(&GuestAnswer) -> bool,
     ) -> Result<GuestAnswer, Failure> {
         let path = self.path.display().to_string();
@@ -155,7 +155,7 @@ impl Keeper {
                 if !*ending {
                     let mut connection = connection.lock().expect(UNPOISONED);
                     // The next change reports that the guest does not answer.
-                    let _ = connection.call(&GuestRequest::Keep, |_| true);
+                    let _ = connection.call(&GuestTuneRequest::Keep, |_| true);
                 }
             }
         });

@@ -21,7 +21,7 @@ pub const KEEP_EVERY: Duration = Duration::from_secs(2);
 /// A request of the host.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum GuestRequest {
+pub enum GuestTuneRequest {
     /// Names a disk of the guest, and begins a session. Nothing is changed.
     Start {
         /// [`VERSION`] of the host.

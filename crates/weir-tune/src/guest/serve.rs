@@ -10,7 +10,7 @@ use weir_runtime::failure::Failure;
 use weir_runtime::output;
 use weir_runtime::run_loop::Stop;
 
-use super::messages::{GuestAnswer, GuestRequest, LEASE, LINE_BYTES_MAX, VERSION};
+use super::messages::{GuestAnswer, GuestTuneRequest, LEASE, LINE_BYTES_MAX, VERSION};
 use crate::device::TuneDevice;
 use crate::queue::{QueueRecovery, QueueSession, QueueState, SysfsQueue, read_state};
 use crate::restore::{self, DiskFolder, RestoreScope};
@@ -109,10 +109,12 @@ fn answer(line: &str, options: &GuestOptions, held: &mut Option<Held>) -> GuestA
         Err(error) => return GuestAnswer::Error(format!("not a request: {error}")),
     };
     let carried_out = match request {
-        GuestRequest::Start { version, disk } => begin(version, &disk, options, held),
-        GuestRequest::Set(changes) => set(&changes, options, held),
-        GuestRequest::Keep => Ok(GuestAnswer::Done),
-        GuestRequest::Restore => end(held, "the host has requested it").map(GuestAnswer::Restored),
+        GuestTuneRequest::Start { version, disk } => begin(version, &disk, options, held),
+        GuestTuneRequest::Set(changes) => set(&changes, options, held),
+        GuestTuneRequest::Keep => Ok(GuestAnswer::Done),
+        GuestTuneRequest::Restore => {
+            end(held, "the host has requested it").map(GuestAnswer::Restored)
+        }
     };
     carried_out.unwrap_or_else(|error| GuestAnswer::Error(error.text()))
 }
