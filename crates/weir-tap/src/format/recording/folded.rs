@@ -213,9 +213,9 @@ type Disk = [Option<u32>; 3];
 /// The last request of a disk.
 struct LastRequest {
     number: i64,
-    /// The last sector of its extent,
+    /// The last sector of its extent.
     end: i64,
-    /// and that of the one before.
+    /// That of the previous request.
     end_before: Option<i64>,
 }
 
