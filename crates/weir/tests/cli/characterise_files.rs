@@ -186,7 +186,9 @@ fn the_files_of_a_recording_are_those_recomputed_from_its_rows() {
     let scratch = Scratch::new();
     let recording = scratch.file("files.parquet");
     during_load(&["record", "--stream", "FileIO", "-o", &recording], &folder);
-    let query = "select begin, op, pdisk, inode, offset, bytes, flags from FileIO";
+    // Truncations and holes move no data.
+    let query = "select begin, op, pdisk, inode, offset, bytes, flags from FileIO
+                 where op not in ('t', 'p')";
     let rows = run(&["query", "--from", &recording, "--format", "json", query]).fine();
     let rows: Vec<Json> = rows
         .lines()

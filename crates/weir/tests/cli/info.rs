@@ -6,7 +6,7 @@ use std::path::Path;
 use serde_json::Value;
 use weir_tap::format::FORMATS;
 
-use crate::pipes::{REQUESTS, piped, specimen};
+use crate::pipes::{REQUESTS, REQUESTS_RECORDED, piped, specimen};
 use crate::support::{Scratch, requests, run};
 use crate::traces::{recorded, sensors};
 
@@ -64,7 +64,7 @@ fn every_format_is_described_alike_from_a_file_and_a_pipe() {
         let found = contents(&path);
         assert_eq!(found["format"], format.name);
         let made = match format.name {
-            "recording" => 2 * REQUESTS,
+            "recording" => REQUESTS_RECORDED,
             _ => REQUESTS,
         };
         assert_eq!(found["issued"], made, "{found}");

@@ -19,6 +19,9 @@ const PIPE_BYTES: usize = 64 << 10;
 /// Requests of a trace, which exceeds the capacity of a pipe in every format.
 pub const REQUESTS: u64 = 4_500;
 
+/// The number of requests of the recording, whose requests take a fraction of the bytes.
+pub const REQUESTS_RECORDED: u64 = 6 * REQUESTS;
+
 /// The names of standard input.
 const STANDARD_INPUT: [&str; 2] = ["-", "/dev/stdin"];
 
@@ -74,7 +77,7 @@ pub fn specimen(format: &str, scratch: &Scratch) -> String {
         path
     };
     let path = match format {
-        "recording" => converted("stdin.parquet", 6 * REQUESTS),
+        "recording" => converted("stdin.parquet", REQUESTS_RECORDED),
         "blktrace" => converted("stdin.blktrace.0", REQUESTS),
         "iolog" => converted("stdin.iolog", REQUESTS),
         format => {

@@ -129,7 +129,7 @@ fn a_fleet_reads_probes_of_its_agents_and_a_vm_its_own_rows() {
             "select m.mask from masks [now] as m, hidden [now] as h".into(),
             "unknown",
         ),
-        ("tenant", "select * from net_sent".into(), "unknown"),
+        ("tenant", "select * from tcp_retransmits".into(), "unknown"),
     ] {
         let refused = by(&monitor, who, &["query", "--for", "1ms", &query]);
         assert_ne!(refused.code, 0, "{who}: {query}");
