@@ -61,8 +61,11 @@ pub fn stream(level: TopLevel) -> &'static str {
     }
 }
 
-/// The operations of stream `FileIO` that are load.
-const LOADS: &str = "op in ('r', 'w', 'f', 'd', 'z')";
+/// The test for the operations of a level's stream that are load: truncations and holes of files are
+/// not, and their bytes are not transferred.
+pub(super) fn load_test(level: TopLevel) -> Option<String> {
+    (level == TopLevel::File).then(|| "op in ('r', 'w', 'f', 'd', 'z')".to_owned())
+}
 
 /// The files whose lines a view has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,7 +109,8 @@ impl Scope {
     /// The processes of a file, from the requests of `level`, from which its line is.
     pub fn processes(&self, file: &TopFile, level: TopLevel) -> String {
         let columns = |c: &TopColumn| c.cql(level);
-        let tests = of_file(file);
+        let mut tests = of_file(file);
+        tests.extend(load_test(level));
         self.grouped(stream(level), keys(TopLevel::App), &columns, &tests)
     }
 
@@ -114,7 +118,8 @@ impl Scope {
     pub fn detailed(&self, level: TopLevel) -> String {
         let columns = |c: &TopColumn| c.cql(level);
         let keys = [keys(TopLevel::File), keys(TopLevel::App)].concat();
-        self.grouped(stream(level), &keys, &columns, &[])
+        let tests: Vec<String> = load_test(level).into_iter().collect();
+        self.grouped(stream(level), &keys, &columns, &tests)
     }
 
     /// The tests for the selection, at level `file` or `app`.
@@ -208,14 +213,11 @@ impl Scope {
         });
         let columns: Vec<String> = columns.collect();
         let keys = keys.join(", ");
-        // Truncations and holes are no load, and their bytes are not transferred.
-        let loads = (stream == fileio::STREAM.name).then(|| LOADS.to_owned());
-        let tests: Vec<String> = tests.iter().cloned().chain(loads).collect();
         self.every(&format!(
             "select {keys},\n         {}\n  from {stream} {}{}\n  group by {keys}",
             columns.join(",\n         "),
             self.window(1),
-            condition(&tests),
+            condition(tests),
         ))
     }
 }

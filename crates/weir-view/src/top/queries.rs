@@ -7,7 +7,7 @@ use weir_query::{Checked, compile};
 
 use super::columns::{COLUMNS, TopColumn};
 use super::figures::Figure;
-use super::levels::{FilesOf, TopFile, keys, stream};
+use super::levels::{FilesOf, TopFile, keys, load_test, stream};
 use weir_runtime::device_names;
 use weir_runtime::failure::Failure;
 use weir_runtime::question::{self, QueryText, quoted};
@@ -368,7 +368,9 @@ impl Scope {
     /// The tests for the selection.
     fn conditions(&self, level: TopLevel) -> Vec<String> {
         if matches!(level, TopLevel::File | TopLevel::App) {
-            return self.level_tests(level);
+            let mut tests = self.level_tests(level);
+            tests.extend(load_test(level));
+            return tests;
         }
         let vm = self.vm.iter().map(|vm| format!("vm = {}", quoted(vm)));
         let disk = self.disk.iter().map(|disk| {

@@ -143,7 +143,7 @@ pub struct TuneArgs {
     guest_disk: Option<String>,
     /// In a guest: permit the host to change the queues of the disks of --allow through this port,
     /// such as /dev/virtio-ports/weir.tune, until Ctrl-C
-    #[arg(long, value_name = "PORT", requires = "allow",
+    #[arg(long, value_name = "PATH", requires = "allow",
           conflicts_with_all = ["with_trial", "objective", "only_vm", "only_disk", "restore",
                                 "replay", "html", "json"])]
     serve: Option<PathBuf>,
