@@ -15,7 +15,7 @@ use weir_runtime::failure::{Ending, Failure};
 use weir_runtime::output;
 use weir_runtime::run_loop::{Stop, conclude};
 
-/// Advise which disks should share a device, and which should be apart
+/// Advise which disks should share a device
 ///
 /// The requests of all disks are replayed together through a model of each device, which is
 /// measured from the same requests. Moves and exchanges of disks that reduce the latency are
