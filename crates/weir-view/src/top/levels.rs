@@ -61,8 +61,8 @@ pub fn stream(level: TopLevel) -> &'static str {
     }
 }
 
-/// The test for the operations of a level's stream that are load: truncations and holes of files are
-/// not, and their bytes are not transferred.
+/// The test for the operations of a level's stream that are load: truncations and holes of files
+/// are not, and their bytes are not transferred.
 pub(super) fn load_test(level: TopLevel) -> Option<String> {
     (level == TopLevel::File).then(|| "op in ('r', 'w', 'f', 'd', 'z')".to_owned())
 }

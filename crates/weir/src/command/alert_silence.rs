@@ -1,4 +1,5 @@
-//! `weir alert silence`, `silences` and `unsilence`: withholds the messages of alerts for some time.
+//! `weir alert silence`, `silences` and `unsilence`: withholds the messages of alerts for some
+//! time.
 
 use std::path::PathBuf;
 use std::time::Duration;

@@ -62,8 +62,8 @@ pub fn write(path: &Path, rows: usize, rng: &mut Rng) -> Vec<i64> {
     completed.map(|event| event.event.ts).collect()
 }
 
-/// Writes a recording of requests and their responses, some of them special, with times in multiples
-/// of `tick_ns`.
+/// Writes a recording of requests and their responses, some of them special, with times in
+/// multiples of `tick_ns`.
 pub fn write_requests(path: &Path, seed: u64, tick_ns: i64) {
     let irregularity = Irregularity {
         tick_ns,

@@ -48,7 +48,8 @@ fn a_fleet_reads_probes_of_its_agents_and_a_vm_its_own_rows() {
     let trace = monitor.home.write("trace.csv", &requests(10));
     let token = monitor.home.path().join("agents");
     let token = ["--token-file", token.to_str().unwrap()];
-    // A shell also reads its mask, by a call with mask 0. Host a replays a recording, so it has no probes.
+    // A shell also reads its mask, by a call with mask 0. Host a replays a recording, so it has no
+    // probes.
     let _a = monitor.agents_with(std::slice::from_ref(&trace), &token);
     let state = monitor.home.path().join("of_b");
     let b = [
