@@ -471,6 +471,17 @@ fn processor() -> String {
     list.rsplit([',', '-']).next().unwrap().to_owned()
 }
 
+/// Whether a process has used processor time: the sum of user and system time in proc_pid_stat(5).
+fn has_run(process: &str) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+    let fields = stat.rsplit(')').next().unwrap_or_default();
+    let times = fields.split_whitespace().skip(11).take(2);
+    times
+        .filter_map(|time| time.parse::<u64>().ok())
+        .sum::<u64>()
+        > 1
+}
+
 #[test]
 fn a_wait_for_a_processor_is_a_wait_for_completion() {
     let test = "a_wait_for_a_processor_is_a_wait_for_completion";
@@ -494,6 +505,7 @@ fn a_wait_for_a_processor_is_a_wait_for_completion() {
         let mut busy = Command::new("taskset");
         let busy = busy.args(["-c", &processor, "sh", "-c", "while :; do :; done"]);
         let busy = Process::start(busy);
+        wait_until("it is busy", || has_run(&busy.id()));
         data.write_all(&[1; 5 * (16 << 10)]).unwrap();
         drop(data);
         assert!(writer.0.wait().unwrap().success());

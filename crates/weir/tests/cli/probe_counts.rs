@@ -77,7 +77,9 @@ impl Shells {
     fn run(&self, name: &str) {
         let script = self.0.path().join("script");
         let program: PathBuf = self.0.path().join(name);
+        // With it, the loader tries long paths, of which columns have the beginning only.
         let status = Command::new(program)
+            .env_remove("LD_LIBRARY_PATH")
             .args(["-c", SCRIPT])
             .arg(script)
             .status();

@@ -268,6 +268,8 @@ fn files_of_xfs_and_btrfs_have_the_load_that_was_written() {
 fn recorded(stream: &str, folder: &Path, file: &str) {
     let args = ["record", "--stream", stream, "-o", file, "--for", "4s"];
     let mut record: Child = weir(&args).stderr(Stdio::null()).spawn().unwrap();
+    let process = record.id().to_string();
+    wait_until("the programs are attached", || attached(&process) > 0);
     std::thread::sleep(Duration::from_millis(1_500));
     write(&folder.join("one"), 12);
     write(&folder.join("two"), 6);
@@ -418,8 +420,10 @@ fn a_level_of_the_screen_is_attached_while_it_is_shown() {
         };
         wait_for("/dev/loop", &mut press);
         let process = fs::read_to_string(&number).unwrap().trim().to_owned();
+        wait_until("level block is attached", || attached(&process) > 0);
+        // Until the last of its programs is.
+        std::thread::sleep(Duration::from_secs(1));
         let block = attached(&process);
-        assert!(block > 0, "the programs of level block");
         // Twice, since the programs are then attached again.
         for _ in 0..2 {
             press("l");
