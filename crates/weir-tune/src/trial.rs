@@ -131,7 +131,7 @@ pub struct Trial<'a> {
 /// What a trial may have besides a disk under load.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct TrialWith<'a> {
-    /// The load that begins anew with each block, if it is a replay.
+    /// The load, which restarts with each block if it is a replay.
     pub load: Option<&'a ReplayLoad>,
     /// The guest whose settings are changed as well.
     pub guest: Option<&'a GuestSession>,
