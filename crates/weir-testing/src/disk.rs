@@ -160,9 +160,21 @@ impl VhostDisk {
 
     /// The options that let back ends access a guest's memory; once per guest.
     pub fn shared_memory() -> Vec<String> {
-        let memory = format!("memory-backend-memfd,id=mem,size={MEMORY_MEBIBYTES}M,share=on");
-        ["-machine", "memory-backend=mem", "-object", &memory]
-            .map(str::to_owned)
-            .to_vec()
+        VhostDisk::shared_memory_of(MEMORY_MEBIBYTES)
+    }
+
+    /// The same for a guest with this much memory.
+    pub fn shared_memory_of(mebibytes: u32) -> Vec<String> {
+        let memory = format!("memory-backend-memfd,id=mem,size={mebibytes}M,share=on");
+        let size = mebibytes.to_string();
+        let words = [
+            "-m",
+            &size,
+            "-machine",
+            "memory-backend=mem",
+            "-object",
+            &memory,
+        ];
+        words.map(str::to_owned).to_vec()
     }
 }

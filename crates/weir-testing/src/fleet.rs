@@ -130,19 +130,61 @@ impl Fleet {
         settings: &str,
         options: &[&str],
     ) -> Result<FleetProcess> {
-        let config = format!(
-            "monitor = \"{monitor}\"\nhost = \"{name}\"\nstate = \"{}\"\n{settings}\n[tls]\nca = \"{}\"\ncertificate = \"{}\"\nkey = \"{}\"\n\
-             server_name = \"{MONITOR}\"\n",
-            self.file(name),
-            self.file("authority.crt"),
-            self.file(&format!("agent-{name}.crt")),
-            self.file(&format!("agent-{name}.key")),
-        );
+        let command = host.command(&self.weir.to_string_lossy());
+        self.start_agent(command, name, monitor, settings, options)
+    }
+
+    /// The same on this machine.
+    ///
+    /// # Errors
+    /// When it does not start.
+    pub fn local_agent(
+        &self,
+        name: &str,
+        monitor: SocketAddr,
+        settings: &str,
+        options: &[&str],
+    ) -> Result<FleetProcess> {
+        let command = Command::new(&self.weir);
+        self.start_agent(command, name, monitor, settings, options)
+    }
+
+    fn start_agent(
+        &self,
+        mut command: Command,
+        name: &str,
+        monitor: SocketAddr,
+        settings: &str,
+        options: &[&str],
+    ) -> Result<FleetProcess> {
+        let state = format!("state = \"{}\"\n{settings}", self.file(name));
+        let config = agent_config(name, &monitor.to_string(), &self.file(""), &state);
         let path = self.file(&format!("{name}.toml"));
         fs::write(&path, config)?;
-        let mut command = host.command(&self.weir.to_string_lossy());
         command.args(["agent", "--config", &path]).args(options);
         self.start(name, command)
+    }
+
+    /// Copies what agent `name` needs on another machine to a folder: `agent.toml` and the files
+    /// that it names, which the agent finds in `place` there. `monitor` is the monitor's address as
+    /// that machine knows it.
+    ///
+    /// # Errors
+    /// When a file cannot be copied.
+    pub fn export_agent(
+        &self,
+        name: &str,
+        monitor: &str,
+        settings: &str,
+        folder: &Path,
+        place: &str,
+    ) -> Result<()> {
+        fs::create_dir_all(folder)?;
+        for file in agent_files(name) {
+            fs::copy(self.file(&file), folder.join(&file)).with_context(|| file.clone())?;
+        }
+        let config = agent_config(name, monitor, &format!("{place}/"), settings);
+        Ok(fs::write(folder.join("agent.toml"), config)?)
     }
 
     /// Runs a client command of `weir`, such as `fleet hosts`; returns its standard output.
@@ -324,6 +366,21 @@ impl Drop for FleetProcess {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// The certificate of the authority, and an agent's own certificate and key.
+fn agent_files(name: &str) -> [String; 3] {
+    let [certificate, key] = ["crt", "key"].map(|kind| format!("agent-{name}.{kind}"));
+    ["authority.crt".to_owned(), certificate, key]
+}
+
+/// The configuration of an agent whose files are in `folder`, with these settings.
+fn agent_config(name: &str, monitor: &str, folder: &str, settings: &str) -> String {
+    let [ca, certificate, key] = agent_files(name).map(|file| format!("{folder}{file}"));
+    format!(
+        "monitor = \"{monitor}\"\nhost = \"{name}\"\n{settings}\n[tls]\nca = \"{ca}\"\n\
+         certificate = \"{certificate}\"\nkey = \"{key}\"\nserver_name = \"{MONITOR}\"\n"
+    )
 }
 
 /// The output of a command, or its error message.

@@ -195,6 +195,7 @@ pub(crate) const ON_DEMAND: &[&str] = &[
     "lzo_rle",
     "zram",
     "loop",
+    "virtio_net",
     "xfs",
     "btrfs",
 ];

@@ -22,7 +22,8 @@
 //! ```
 //!
 //! A guest runs in emulation (TCG): it needs no /dev/kvm, boots in about three seconds and needs
-//! 250 MB. It has no network; it is controlled through its second serial port.
+//! 250 MB. It has no network unless its options add one; it is controlled through its second serial
+//! port.
 
 mod archive;
 mod build;

@@ -22,7 +22,7 @@ mod watching;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use anyhow::{Context, Result, ensure};
-use weir_testing::kernel::GuestKernel;
+use weir_testing::kernel::{GuestKernel, LINUX_6_1};
 use weir_testing::{Kit, run};
 
 /// Allows one test at a time.
@@ -31,8 +31,13 @@ static TURN: Mutex<()> = Mutex::new(());
 /// Waits for the turn of `test` and returns the guest's kit; logs the reason and returns `None`
 /// where it cannot run.
 pub fn kit(test: &str) -> Option<(Kit, MutexGuard<'static, ()>)> {
+    live_kit_of(test, &LINUX_6_1)
+}
+
+/// The same for a guest with this kernel.
+pub fn live_kit_of(test: &str, kernel: &GuestKernel) -> Option<(Kit, MutexGuard<'static, ()>)> {
     let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-    let ready = Kit::find().and_then(|kit| {
+    let ready = Kit::of(kernel).and_then(|kit| {
         ensure!(
             run("id", &["-u"])? == "0",
             "only root can attach programs and make devices"

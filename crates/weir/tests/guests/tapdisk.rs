@@ -17,11 +17,11 @@ use crate::places::{Places, adds_up};
 use crate::watching::{Relation, Seen, Watching};
 
 /// A tapdisk process that is killed at the end of the test.
-struct Tapdisk(Child);
+pub struct Tapdisk(Child);
 
 impl Tapdisk {
     /// Serves these images to these VMs; it accepts connections on return.
-    fn start(folder: &MemoryFolder, images: &[String], vms: &[&str]) -> Tapdisk {
+    pub fn start(folder: &MemoryFolder, images: &[String], vms: &[&str]) -> Tapdisk {
         let mut weir = Command::new(env!("CARGO_BIN_EXE_weir"));
         weir.arg("tapdisk");
         for (image, vm) in images.iter().zip(vms) {
@@ -33,7 +33,7 @@ impl Tapdisk {
         }
         let log = fs::File::create(folder.file("tapdisk.log")).unwrap();
         let mut tapdisk = Tapdisk(weir.stdin(Stdio::null()).stderr(log).spawn().unwrap());
-        let tap = folder.file(&format!("{}.tap", vms[0]));
+        let tap = tap(folder, vms[0]);
         while !Path::new(&tap).exists() {
             let log_text = fs::read_to_string(folder.file("tapdisk.log")).unwrap();
             assert_eq!(tapdisk.0.try_wait().unwrap(), None, "{log_text}");
@@ -41,6 +41,11 @@ impl Tapdisk {
         }
         tapdisk
     }
+}
+
+/// The socket of the events of a tapdisk whose first VM this is.
+pub fn tap(folder: &MemoryFolder, vm: &str) -> String {
+    folder.file(&format!("{vm}.tap"))
 }
 
 impl Drop for Tapdisk {

@@ -103,8 +103,20 @@ impl Watched {
         tools: Tools,
         folder: Scratch,
     ) -> anyhow::Result<Watched> {
+        Watched::boot_named(kit, test, "kernels", args, tools, folder)
+    }
+
+    /// The same as VM `name`.
+    pub fn boot_named(
+        kit: &Kit,
+        test: &str,
+        name: &str,
+        args: &[String],
+        tools: Tools,
+        folder: Scratch,
+    ) -> anyhow::Result<Watched> {
         let boot = || -> anyhow::Result<Guest> {
-            let mut guest = Guest::start(kit, "kernels", args)?;
+            let mut guest = Guest::start(kit, name, args)?;
             guest.ready()?;
             Ok(guest)
         };

@@ -8,6 +8,7 @@ mod arm64;
 mod boot;
 mod devices;
 mod files;
+mod level;
 mod rows;
 
 use std::collections::BTreeMap;

@@ -1,0 +1,409 @@
+//! An agent in a guest, and a tapdisk with an agent on the host: each request of a plan is tied to
+//! the request of its virtual disk and to those of the host's device, and takes the time that the
+//! guest's kernel counts.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use weir_testing::kernel::{GuestKernel, LINUX_6_1, LINUX_6_12};
+use weir_testing::{
+    DiskLoad, Fleet, GuestDisk, Kit, LoopDisk, MemoryFolder, MonitorProcess, Scratch, Tools,
+    VhostDisk, is_full, run,
+};
+
+use super::boot::Watched;
+use crate::tapdisk::Tapdisk;
+use crate::{live_kit_of, tapdisk};
+
+/// The name of the VM on its host.
+const VM: &str = "web";
+
+/// The UUID that the firmware of the guest reports.
+const UUID: &str = "9f0b1c52-0d3e-4c7a-8f5d-0123456789ab";
+
+/// The host, as QEMU's network shows it to the guest.
+const HOST_IN_GUEST: &str = "10.0.2.2";
+
+/// Where the guest has the agent's files.
+const PLACE: &str = "/fleet";
+
+/// Mebibytes of the image.
+const IMAGE_MEBIBYTES: usize = 64;
+
+const MEMORY_MEBIBYTES: u32 = 1024;
+
+const GUEST_COLUMNS: &str = "op, sector, sectors, vm, host, vdisk, guest, guest_disk, comm, error, \
+                             latency, guest_wait, guest_queue, vdisk_wait, vdisk_service, \
+                             guest_return, clock_error, received, req_id, unmatched";
+
+const GUEST_STAGES: [&str; 5] = [
+    "guest_wait",
+    "guest_queue",
+    "vdisk_wait",
+    "vdisk_service",
+    "guest_return",
+];
+
+const PATH_COLUMNS: &str = "op, vm, vdisk, vsector, bytes, user_data, pdisk, path, offset, submit, \
+                            latency, vdisk_wait";
+
+/// How long the rows of requests may take, in emulation on a busy machine.
+const TIMEOUT: Duration = Duration::from_secs(120);
+
+/// The size of a read that shows that a query runs: no other request has it.
+const MARK_BYTES: u64 = 12 << 10;
+
+#[test]
+fn requests_of_a_guest_with_6_12_are_tied_to_those_of_the_host() {
+    ties(
+        &LINUX_6_12,
+        "requests_of_a_guest_with_6_12_are_tied_to_those_of_the_host",
+    );
+}
+
+#[test]
+fn requests_of_a_guest_with_6_1_are_tied_to_those_of_the_host() {
+    if is_full() {
+        ties(
+            &LINUX_6_1,
+            "requests_of_a_guest_with_6_1_are_tied_to_those_of_the_host",
+        );
+    }
+}
+
+/// A query in the background, and its rows.
+struct Rows {
+    weir: Child,
+    file: String,
+}
+
+impl Rows {
+    fn start(mut command: Command, file: String) -> Rows {
+        let command = command.stdin(Stdio::null());
+        command.stdout(File::create(&file).unwrap());
+        command.stderr(File::create(format!("{file}.err")).unwrap());
+        let weir = command.spawn().unwrap();
+        Rows { weir, file }
+    }
+
+    fn all(&self) -> Vec<Value> {
+        let text = fs::read_to_string(&self.file).unwrap();
+        // The last line may be incomplete.
+        let whole = text.rfind('\n').map_or("", |end| &text[..end]);
+        let lines = whole.lines();
+        lines
+            .map(|line| serde_json::from_str(line).unwrap())
+            .collect()
+    }
+
+    fn messages(&self) -> String {
+        fs::read_to_string(format!("{}.err", self.file)).unwrap()
+    }
+
+    /// Waits until it has this number of rows of one kind, while `work` goes on.
+    #[track_caller]
+    fn wait(&self, count: usize, is_one: impl Fn(&Value) -> bool, mut work: impl FnMut()) {
+        let within = Instant::now() + TIMEOUT;
+        loop {
+            let rows = self.all();
+            let found = rows.iter().filter(|row| is_one(row)).count();
+            if found >= count {
+                return;
+            }
+            assert!(
+                Instant::now() < within,
+                "{found} of {count} rows, {} in all, the last {:?}\n{}",
+                rows.len(),
+                rows.last(),
+                self.messages()
+            );
+            work();
+            thread::sleep(Duration::from_millis(100));
+        }
+    }
+}
+
+impl Drop for Rows {
+    fn drop(&mut self) {
+        let _ = self.weir.kill();
+        let _ = self.weir.wait();
+    }
+}
+
+/// The host with its device and its agent, and the monitor.
+struct Host {
+    monitor: MonitorProcess,
+    fleet: Fleet,
+    image: String,
+    sockets: MemoryFolder,
+    _tapdisk: Tapdisk,
+    device: LoopDisk,
+}
+
+impl Host {
+    fn start() -> Host {
+        let fleet = Fleet::new(
+            Path::new(env!("CARGO_BIN_EXE_weir")),
+            &["host", "inside"],
+            128,
+        );
+        let fleet = fleet.unwrap();
+        let listen = "127.0.0.1:0".parse().unwrap();
+        let monitor = fleet.monitor(listen, "idle = \"60 s\"").unwrap();
+        let device = LoopDisk::new(2 * IMAGE_MEBIBYTES as u64).unwrap();
+        let image = device.file_system().unwrap().join("web.raw");
+        // Blocks that were not written would be read without a request.
+        fs::write(&image, vec![0x11; IMAGE_MEBIBYTES << 20]).unwrap();
+        run("sync", &[]).unwrap();
+        let image = image.to_str().unwrap().to_owned();
+        let sockets = MemoryFolder::new(16).unwrap();
+        let served = Tapdisk::start(&sockets, std::slice::from_ref(&image), &[VM]);
+        Host {
+            monitor,
+            fleet,
+            image,
+            sockets,
+            _tapdisk: served,
+            device,
+        }
+    }
+
+    /// A guest that knows the monitor, with its disk as `vda` and an agent.
+    fn guest(&self, kit: &Kit, test: &str) -> Watched {
+        let folder = Scratch::new();
+        let tools =
+            Tools::make(&folder.path().join("tools"), &[env!("CARGO_BIN_EXE_weir")]).unwrap();
+        let port = self.monitor.address().port();
+        let (files, image) = (folder.path().join("files"), folder.file("fleet"));
+        let monitor = format!("{HOST_IN_GUEST}:{port}");
+        let state = "state = \"/tmp/state\"\nguest = \"auto\"";
+        self.fleet
+            .export_agent("inside", &monitor, state, &files, PLACE)
+            .unwrap();
+        let from = files.to_str().unwrap();
+        run(
+            "mke2fs",
+            &["-q", "-F", "-t", "ext4", "-d", from, &image, "8M"],
+        )
+        .unwrap();
+        let mut args = VhostDisk::shared_memory_of(MEMORY_MEBIBYTES);
+        args.extend(["-smp", "2", "-uuid", UUID].map(str::to_owned));
+        args.extend(["-netdev", "user,id=net"].map(str::to_owned));
+        args.extend(["-device", "virtio-net-pci,netdev=net"].map(str::to_owned));
+        args.extend(VhostDisk::new("disk0", &self.sockets.file(VM)).args());
+        for (id, image) in [("tools", folder.file("tools")), ("fleet", image)] {
+            args.extend(GuestDisk::new(id, &image).buffered().args());
+        }
+        let mut guest = Watched::boot_named(kit, test, VM, &args, tools, folder).unwrap();
+        guest.run(&format!(
+            "mkdir {PLACE} && mount -t ext4 -o ro /dev/vdc {PLACE}"
+        ));
+        guest.run("mkdir -p /lib64 && ln -s /tools/lib/ld-linux-x86-64.so.2 /lib64/");
+        guest.run("export LD_LIBRARY_PATH=/tools/lib");
+        guest.run("load_module virtio_net && ifconfig lo 127.0.0.1 && ifconfig eth0 10.0.2.15");
+        guest.run(&format!(
+            "/tools/bin/weir agent --config {PLACE}/agent.toml 2> /tmp/agent.err &"
+        ));
+        guest
+    }
+
+    fn rows_of(&self, command: Command, name: &str) -> Rows {
+        Rows::start(command, self.fleet.file(name))
+    }
+
+    /// Waits until both agents are connected.
+    fn wait_for_agents(&self, guest: &mut Watched) {
+        let within = Instant::now() + TIMEOUT;
+        loop {
+            let hosts = self.fleet.listed(&self.monitor, "hosts").unwrap();
+            if hosts.len() == 2 {
+                return;
+            }
+            let log = guest.run("cat /tmp/agent.err");
+            assert!(Instant::now() < within, "{hosts:?}\n{log}");
+            thread::sleep(Duration::from_millis(200));
+        }
+    }
+}
+
+fn int(row: &Value, column: &str) -> i64 {
+    row[column]
+        .as_i64()
+        .unwrap_or_else(|| panic!("{column}: {row}"))
+}
+
+fn is_mark(row: &Value, bytes: i64) -> bool {
+    row["op"] == "r" && bytes == MARK_BYTES as i64
+}
+
+/// The time that the guest's kernel counts for the requests of `vda`, in ms: of reads and writes.
+fn waited_ms(guest: &mut Watched) -> i64 {
+    let line = guest.run("awk '$3 == \"vda\" { print $7 + $11 }' /proc/diskstats");
+    line.trim()
+        .parse()
+        .unwrap_or_else(|e| panic!("{line}: {e}"))
+}
+
+fn ties(kernel: &GuestKernel, test: &str) {
+    let Some((kit, _turn)) = live_kit_of(test, kernel) else {
+        return;
+    };
+    let host = Host::start();
+    let from = format!("tapdisk:{}", tapdisk::tap(&host.sockets, VM));
+    let agent = host
+        .fleet
+        .local_agent("host", host.monitor.address(), "", &["--from", &from]);
+    let _agent = agent.unwrap();
+    let mut guest = host.guest(&kit, test);
+    host.wait_for_agents(&mut guest);
+
+    let query = format!("select {GUEST_COLUMNS} from GuestIO");
+    let args = ["query", "--format", "json", &query];
+    let of_guest = host.rows_of(host.fleet.command(&host.monitor, &args), "guest.json");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+    let device = host.device.path();
+    let query = format!("select {PATH_COLUMNS} from IOpath where pdisk = '{device}'");
+    command.args(["query", "--format", "json", &query]);
+    let paths = host.rows_of(command, "paths.json");
+
+    let mark = DiskLoad {
+        bytes: MARK_BYTES,
+        count: 4,
+        span: 1 << 20,
+        start: 48 << 20,
+        ..DiskLoad::on("/dev/vda")
+    };
+    let of_guest_is_mark =
+        |row: &Value| row["unmatched"].is_null() && is_mark(row, int(row, "sectors") * 512);
+    let is_mark_of_path =
+        |row: &Value| row["vdisk"] == "/dev/vda" && is_mark(row, int(row, "bytes"));
+    of_guest.wait(8, of_guest_is_mark, || drop(guest.load(&mark)));
+    paths.wait(4, is_mark_of_path, || drop(guest.load(&mark)));
+
+    // Each of several requests in flight, and a larger one at a time; no two overlap.
+    let deep = DiskLoad {
+        read: 50,
+        write: 50,
+        count: 400,
+        depth: 4,
+        span: 16 << 20,
+        seed: 3,
+        ..DiskLoad::on("/dev/vda")
+    };
+    let large = DiskLoad {
+        read: 30,
+        write: 70,
+        count: 60,
+        bytes: 64 << 10,
+        start: 16 << 20,
+        span: 16 << 20,
+        seed: 4,
+        ..DiskLoad::on("/dev/vda")
+    };
+    let loads = [deep, large];
+    let before = waited_ms(&mut guest);
+    for load in &loads {
+        guest.load(load);
+    }
+    let counted_ms = waited_ms(&mut guest) - before;
+    let mut plan: Vec<(String, i64, i64)> = loads
+        .iter()
+        .flat_map(DiskLoad::requests)
+        .map(|r| (r.op.to_string(), r.sector as i64, r.sectors as i64))
+        .collect();
+    plan.sort();
+
+    let is_of_plan =
+        |row: &Value| row["op"] != "f" && int(row, "sectors") * 512 != MARK_BYTES as i64;
+    of_guest.wait(plan.len(), is_of_plan, || drop(guest.load(&mark)));
+    let mut rows = of_guest.all();
+    rows.retain(is_of_plan);
+    let mut found: Vec<(String, i64, i64)> = rows
+        .iter()
+        .map(|row| {
+            let op = row["op"].as_str().unwrap().to_owned();
+            (op, int(row, "sector"), int(row, "sectors"))
+        })
+        .collect();
+    found.sort();
+    assert_eq!(found, plan, "the plan, each request once");
+
+    let mut by_request: BTreeMap<i64, Vec<Value>> = BTreeMap::new();
+    let last = rows.iter().map(|row| int(row, "req_id")).max().unwrap();
+    paths.wait(
+        1,
+        |row| row["user_data"].as_i64() > Some(last),
+        || {
+            guest.load(&mark);
+        },
+    );
+    for row in paths.all() {
+        if row["vdisk"] == "/dev/vda" {
+            by_request
+                .entry(int(&row, "user_data"))
+                .or_default()
+                .push(row);
+        }
+    }
+    let mut felt_ns = 0;
+    for row in &rows {
+        for (column, value) in [
+            ("vm", VM),
+            ("host", "host"),
+            ("vdisk", "/dev/vda"),
+            ("guest", "inside"),
+            ("guest_disk", "/dev/vda"),
+            ("comm", "load"),
+        ] {
+            assert_eq!(row[column], value, "{column}: {row}");
+        }
+        assert!(
+            row["unmatched"].is_null() && row["error"].is_null(),
+            "{row}"
+        );
+        let stages = GUEST_STAGES.map(|stage| int(row, stage));
+        assert_eq!(stages.iter().sum::<i64>(), int(row, "latency"), "{row}");
+        let error = int(row, "clock_error");
+        assert!(stages.iter().all(|stage| *stage >= -error), "{row}");
+        felt_ns += int(row, "latency");
+        is_on_the_host(row, &by_request[&int(row, "req_id")], &host);
+    }
+    let felt_ms = felt_ns / 1_000_000;
+    println!("{test}: the guest counted {counted_ms} ms, its rows have {felt_ms} ms");
+    assert!(
+        (felt_ms - counted_ms).abs() * 50 <= counted_ms,
+        "the guest counted {counted_ms} ms, its rows have {felt_ms} ms"
+    );
+    let summary = of_guest.messages();
+    assert!(!summary.contains("lost"), "{summary}");
+}
+
+/// That the requests of the host's device are those of a request of the guest: all of its bytes,
+/// once, at their place in the image, within the time of the virtual disk.
+#[track_caller]
+fn is_on_the_host(row: &Value, paths: &[Value], host: &Host) {
+    let mut at = int(row, "sector");
+    let mut parts: Vec<&Value> = paths.iter().collect();
+    parts.sort_by_key(|path| int(path, "vsector"));
+    for path in parts {
+        assert_eq!(int(path, "vsector"), at, "{row} {paths:?}");
+        assert_eq!(int(path, "offset"), at * 512, "{path}");
+        assert_eq!(path["path"], *host.image, "{path}");
+        assert_eq!(path["vm"], VM, "{path}");
+        assert_eq!(path["op"], row["op"], "{path}");
+        assert_eq!(path["vdisk_wait"], row["vdisk_wait"], "{row} {path}");
+        let within = int(row, "vdisk_wait") + int(row, "vdisk_service");
+        assert!(int(path, "latency") <= within, "{row} {path}");
+        at += int(path, "bytes") / 512;
+    }
+    assert_eq!(
+        at,
+        int(row, "sector") + int(row, "sectors"),
+        "{row} {paths:?}"
+    );
+}
