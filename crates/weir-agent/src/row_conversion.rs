@@ -6,10 +6,15 @@ use std::cell::Cell;
 
 use arrow_array::UInt32Array;
 use weir_model::{Batch, Column, Level, Nanos, Schema, Symbol, Type};
+use weir_tap::tapdisk::mark::REQUEST_BITS;
 
 /// Bits of `req_id` in which a host counts its requests; the count wraps after 4 billion. The bits
 /// above are the host's number.
 const NUMBER_BITS: u32 = 32;
+
+/// Bits of those in which a tapdisk counts the requests of one disk. The bits above are the disk's
+/// number.
+const TAPDISK_BITS: u32 = 24;
 
 /// The conversion of a stream's rows.
 #[derive(Debug)]
@@ -20,6 +25,9 @@ pub struct RowConversion {
     pub guest: Option<Symbol>,
     /// Added to a tap's request numbers, since each tap counts from 1.
     pub first_number: i64,
+    /// The numbers are those of a tapdisk, which each of its readers receives: nothing is added,
+    /// and a part of them remains for comparisons.
+    pub is_of_tapdisk: bool,
     /// The highest request number that was sent.
     last_number: Cell<i64>,
     /// The watermark of the tap, in the monitor's time.
@@ -79,6 +87,7 @@ impl RowConversion {
             host,
             guest: None,
             first_number: 0,
+            is_of_tapdisk: false,
             last_number: Cell::new(0),
             over: Nanos::MIN,
             columns: Columns::of(schema, used),
@@ -158,11 +167,21 @@ impl RowConversion {
 
     /// A tap's request number, made unique in the fleet.
     fn req_id(&self, id: i64) -> i64 {
-        let number = id.wrapping_add(self.first_number);
+        let number = match self.is_of_tapdisk {
+            true => number_of_tapdisk(id),
+            false => id.wrapping_add(self.first_number),
+        };
         self.last_number.set(self.last_number.get().max(number));
         let own = number & ((1 << NUMBER_BITS) - 1);
         i64::from(self.host_number) << NUMBER_BITS | own
     }
+}
+
+/// The number of a tapdisk's request in fewer bits: those of two disks differ, for the first 256 of
+/// a tapdisk, and those of one disk until another 16 million requests have followed.
+fn number_of_tapdisk(id: i64) -> i64 {
+    let disk = (id >> REQUEST_BITS) & ((1 << (NUMBER_BITS - TAPDISK_BITS)) - 1);
+    disk << TAPDISK_BITS | id & ((1 << TAPDISK_BITS) - 1)
 }
 
 fn guest_level() -> Symbol {
@@ -230,6 +249,21 @@ mod tests {
         assert_eq!(level(&conversion, "vm"), Value::text("web"));
         assert_eq!(level(&conversion, "level"), Value::text("guest"));
         assert_eq!(level(&conversion, "pdisk"), Value::Null);
+    }
+
+    #[test]
+    fn numbers_of_a_tapdisk_differ_by_disk_and_are_the_same_for_each_reader() {
+        let used = columns(&["ts", "req_id"]);
+        let ids = |first_number: i64| {
+            let mut conversion = RowConversion::new(Symbol::new("a"), &io_schema(), &used);
+            conversion.is_of_tapdisk = true;
+            conversion.first_number = first_number;
+            let numbers = [1, (1 << REQUEST_BITS) + 1, (7 << 24) + 1, 2];
+            numbers.map(|number| conversion.req_id(number))
+        };
+        let host = i64::from(host_number("a")) << NUMBER_BITS;
+        assert_eq!(ids(0), [host + 1, host + (1 << 24) + 1, host + 1, host + 2]);
+        assert_eq!(ids(1 << 20), ids(0));
     }
 
     #[test]

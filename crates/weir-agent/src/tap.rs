@@ -6,7 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use weir_model::{Catalog, Demand, Nanos, Symbol};
-use weir_tap::source::{LIVE, SourceName};
+use weir_tap::source::{LIVE, SourceName, TAPDISK};
 use weir_tap::{Retimed, Tap, TapError, ebpf, live};
 
 use super::clock::AgentClock;
@@ -86,10 +86,11 @@ impl SourceConfig {
         })
     }
 
-    /// What fragments can name: the built-in sources and the streams of this source.
+    /// What fragments can name: the built-in sources, and the streams of this source and of the
+    /// host.
     fn catalog(&self) -> Catalog {
-        let own = self.args.capabilities();
-        own.map_or_else(|_| Catalog::builtin(), |own| own.catalog())
+        let own = self.args.capabilities().unwrap_or_default();
+        own.or(live::capabilities()).catalog()
     }
 
     /// The source.
@@ -253,6 +254,7 @@ fn conversion(demand: &Demand, source_config: &SourceConfig) -> RowConversion {
         .schema;
     let mut conversion = RowConversion::new(source_config.host, schema, &demand.columns);
     conversion.first_number = source_config.first_number;
+    conversion.is_of_tapdisk = source_config.name().argument(&TAPDISK).is_some();
     conversion.guest = source_config.guest;
     conversion
 }

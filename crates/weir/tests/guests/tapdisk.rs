@@ -43,6 +43,13 @@ impl Tapdisk {
     }
 }
 
+impl Tapdisk {
+    /// Its process.
+    pub fn pid(&self) -> u32 {
+        self.0.id()
+    }
+}
+
 /// The socket of the events of a tapdisk whose first VM this is.
 pub fn tap(folder: &MemoryFolder, vm: &str) -> String {
     folder.file(&format!("{vm}.tap"))

@@ -168,3 +168,23 @@ fn requests_of_an_open_slide_are_counted_as_lost_when_the_agent_is_killed() {
     let printed = monitor.run(&watch);
     assert!(printed.err.contains("300 requests lost"), "{}", printed.err);
 }
+
+/// Without the privileges for it, the stream has no rows of this host.
+#[test]
+fn an_agent_of_a_recording_is_asked_for_a_stream_of_its_host() {
+    let monitor = Monitor::start();
+    let home = &monitor.home;
+    let (_, parts) = dealt(home, 60);
+    let agents = monitor.agents(&parts[..1]);
+    monitor.place("all", "select count(*) from IO");
+    monitor.place("paths", "select pdisk, path from IOpath");
+    until("the recording is replayed", || {
+        monitor
+            .holds("all")
+            .lines()
+            .any(|line| line.ends_with(",20"))
+    });
+    let hosts = monitor.run(&["fleet", "hosts", "--json"]).fine();
+    assert!(hosts.contains("\"state\":\"up\""), "{hosts}");
+    assert!(!agents[0].printed().contains("panicked"));
+}
