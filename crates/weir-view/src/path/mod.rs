@@ -1,4 +1,5 @@
-//! `weir path`: where the time of requests goes, level by level, from stream `IOpath`.
+//! `weir path`: where the time of requests goes, level by level, from stream `IOpath` of a host or
+//! `GuestIO` of a fleet.
 //!
 //! [`PathSelection`] makes the query for the rows. [`PathTable`] adds them up for each VM and disk,
 //! and keeps the slowest ones; [`run`](run::run) prints one at the end of each interval, as
@@ -12,5 +13,5 @@ mod selection;
 mod table;
 pub mod text;
 
-pub use selection::PathSelection;
+pub use selection::{GUEST_LEVELS, HOST_LEVELS, LevelStream, PathSelection};
 pub use table::PathTable;

@@ -1,34 +1,34 @@
-//! [`PathRow`]: a row of the query for the rows of `IOpath`.
+//! [`PathRow`]: a row of the query for the rows of a stream with levels.
 
 use weir_model::{Batch, Nanos, Symbol};
 
-use super::selection::LEVELS;
+use super::selection::{LEVELS_MAX, LevelStream};
 use crate::workload::rows::{int, text};
 
-/// A device of the host, and the VM and the virtual disk whose requests it has.
+/// The disk of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PathDisk {
     /// The VM; `None` for I/O that is not attributed to a VM.
     pub vm: Option<Symbol>,
     /// The disk of the VM; `None` if its requests are not known.
     pub vdisk: Option<Symbol>,
-    /// The device.
-    pub pdisk: Option<Symbol>,
+    /// The device of the host, or the host of the virtual disk: column `place` of the stream.
+    pub place: Option<Symbol>,
 }
 
-/// A request of a device.
+/// A request.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PathRow {
     /// When the last level was left.
     pub ts: Nanos,
     /// The disk.
     pub disk: PathDisk,
-    /// Why its file is not known, if it is not.
-    pub untied: Option<Symbol>,
+    /// Why a level is not known, if one is not: column `cause` of the stream.
+    pub cause: Option<Symbol>,
     /// The time at all levels, ns.
     pub latency_ns: i64,
-    /// The time at each of [`LEVELS`], ns; `None` for a level that it did not cross.
-    pub levels_ns: [Option<i64>; LEVELS.len()],
+    /// The time at each level of the stream, ns; `None` for a level that it did not cross.
+    pub levels_ns: [Option<i64>; LEVELS_MAX],
     /// What identifies it, if the query has that.
     pub identity: Option<Identity>,
 }
@@ -44,46 +44,53 @@ pub struct Identity {
     pub path: Option<Symbol>,
     /// The first byte in the file.
     pub offset: Option<i64>,
+    /// The first sector on the disk.
+    pub sector: Option<i64>,
     /// The flags of `IOpath`.
     pub flags: Option<Symbol>,
     /// The process.
     pub pid: Option<i64>,
     /// The command name of the thread.
     pub comm: Option<Symbol>,
-    /// The application's number of a request of io_uring.
-    pub user_data: Option<i64>,
+    /// The application's number of a request of io_uring, or the number of a guest's request.
+    pub number: Option<i64>,
 }
 
 impl PathRow {
     /// A row of a batch; `None` without a latency.
-    pub fn of(batch: &Batch, row: usize) -> Option<PathRow> {
-        let [vm, vdisk, pdisk, untied, latency, rest @ ..] = &batch.columns[..] else {
+    pub fn of(stream: &LevelStream, batch: &Batch, row: usize) -> Option<PathRow> {
+        let [vm, vdisk, place, cause, latency, rest @ ..] = &batch.columns[..] else {
             unreachable!("the query has these columns");
         };
-        let (levels, identity) = rest.split_at(LEVELS.len());
-        let identity = match identity {
-            [op, bytes, path, offset, flags, pid, comm, user_data] => Some(Identity {
-                op: text(op, row),
-                bytes: int(bytes, row),
-                path: text(path, row),
-                offset: int(offset, row),
-                flags: text(flags, row),
-                pid: int(pid, row),
-                comm: text(comm, row),
-                user_data: int(user_data, row),
-            }),
-            _ => None,
+        let (levels, identity) = rest.split_at(stream.levels.len());
+        let at = |name: &str| {
+            let at = stream.identity.iter().position(|column| *column == name);
+            at.and_then(|at| identity.get(at))
         };
+        let word = |name: &str| at(name).and_then(|column| text(column, row));
+        let number = |name: &str| at(name).and_then(|column| int(column, row));
+        let identity = (!identity.is_empty()).then(|| Identity {
+            op: word("op"),
+            bytes: number("bytes"),
+            path: word("path"),
+            offset: number("offset"),
+            sector: number("sector"),
+            flags: word("flags"),
+            pid: number("pid"),
+            comm: word("comm"),
+            number: number("user_data").or(number("req_id")),
+        });
+        let level = |level: usize| levels.get(level).and_then(|column| int(column, row));
         Some(PathRow {
             ts: batch.ts[row],
             disk: PathDisk {
                 vm: text(vm, row),
                 vdisk: text(vdisk, row),
-                pdisk: text(pdisk, row),
+                place: text(place, row),
             },
-            untied: text(untied, row),
+            cause: text(cause, row),
             latency_ns: int(latency, row)?,
-            levels_ns: std::array::from_fn(|level| int(&levels[level], row)),
+            levels_ns: std::array::from_fn(level),
             identity,
         })
     }

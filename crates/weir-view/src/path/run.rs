@@ -1,9 +1,10 @@
-//! [`run`]: reads the rows of `IOpath` and prints a table at the end of each interval.
+//! [`run`]: reads the rows of `IOpath` and prints a table at the end of each interval; [`sink`] does
+//! so with rows that a monitor sends.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use weir_model::{Batch, Nanos};
+use weir_model::{Batch, NANOS_PER_SECOND, Nanos};
 use weir_query::engine::Engine;
 use weir_runtime::device_names;
 use weir_runtime::failure::Failure;
@@ -129,7 +130,7 @@ impl Tables {
             live,
             target,
             stop,
-            table: PathTable::new(options.selection.slowest),
+            table: empty(&options),
             interval: live.then(|| interval_ns.map_or((now, now), first)),
             options,
             printed: 0,
@@ -148,6 +149,8 @@ impl Tables {
         }
         if row.ts >= interval.0 {
             self.table.add(row);
+        } else if self.printed > 0 {
+            self.table.late += 1;
         }
         Ok(())
     }
@@ -168,10 +171,7 @@ impl Tables {
 
     fn print(&mut self) -> Result<(), SinkError> {
         let (begin, end) = self.interval.expect("there is an interval");
-        let table = std::mem::replace(
-            &mut self.table,
-            PathTable::new(self.options.selection.slowest),
-        );
+        let table = std::mem::replace(&mut self.table, empty(&self.options));
         let text = match self.options.json {
             true => json::json(begin, end, &table),
             false => text::text(begin, end, &table),
@@ -205,6 +205,10 @@ impl Tables {
     }
 }
 
+fn empty(options: &PathOptions) -> PathTable {
+    PathTable::new(options.selection.stream, options.selection.slowest)
+}
+
 /// The interval that contains `at`.
 fn within(at: Nanos, interval_ns: Nanos) -> (Nanos, Nanos) {
     let begin = at.div_euclid(interval_ns) * interval_ns;
@@ -217,12 +221,61 @@ struct Requests(Arc<Mutex<Tables>>);
 impl Sink for Requests {
     fn write(&mut self, batch: &Batch) -> Result<(), SinkError> {
         let mut tables = self.0.lock().expect("no panic while locked");
-        let mut rows = (0..batch.len()).filter_map(|row| PathRow::of(batch, row));
+        let stream = tables.options.selection.stream;
+        let mut rows = (0..batch.len()).filter_map(|row| PathRow::of(stream, batch, row));
         rows.try_for_each(|row| tables.add(&row))
     }
 
     fn finish(&mut self) -> Result<(), SinkError> {
         self.0.lock().expect("no panic while locked").finish()
+    }
+}
+
+/// How much later than its requests a table of a fleet is printed at the latest: agents and the
+/// pairs of both sides take time. Rows of a later interval end one at once.
+const FLEET_DELAY: Nanos = 5 * NANOS_PER_SECOND;
+
+/// The sink for the rows that a monitor sends: it prints a table at the end of each interval. The
+/// second part is the number of printed tables.
+///
+/// # Errors
+/// When there is no standard output.
+pub fn sink(options: &PathOptions, stop: &Stop) -> Result<(Box<dyn Sink>, PrintedTables), Failure> {
+    let target = output::standard_output(true)?;
+    let tables = Tables::new(options.clone(), true, target, stop.clone());
+    let tables = Arc::new(Mutex::new(tables));
+    let rows = Requests(tables.clone());
+    let printed = PrintedTables(tables);
+    Ok((Box::new(FleetRequests(rows)), printed))
+}
+
+/// What [`sink`] has printed.
+pub struct PrintedTables(Arc<Mutex<Tables>>);
+
+impl PrintedTables {
+    /// Prints a notice if there was no table.
+    pub fn conclude(&self) {
+        if self.0.lock().expect("no panic while locked").printed == 0 {
+            output::notice("weir: no requests were observed");
+        }
+    }
+}
+
+/// The sink for rows that a monitor sends.
+struct FleetRequests(Requests);
+
+impl Sink for FleetRequests {
+    fn write(&mut self, batch: &Batch) -> Result<(), SinkError> {
+        self.0.write(batch)
+    }
+
+    fn flush(&mut self) -> Result<(), SinkError> {
+        let mut tables = self.0.0.lock().expect("no panic while locked");
+        tables.reach(wall_clock() - FLEET_DELAY)
+    }
+
+    fn finish(&mut self) -> Result<(), SinkError> {
+        self.0.finish()
     }
 }
 

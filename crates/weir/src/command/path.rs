@@ -4,15 +4,19 @@ use std::time::Duration;
 
 use clap::Args;
 
-use crate::args::{LimitArgs, SourceArgs};
+use crate::args::{FleetArgs, LimitArgs, SourceArgs, agents_choose};
+use weir_monitor::client::show::{self, PrintOptions};
+use weir_monitor::client::statements;
 use weir_runtime::failure::{Ending, Failure};
 use weir_runtime::names::HostNames;
 use weir_runtime::output;
 use weir_runtime::quantity;
+use weir_runtime::question::QueryText;
 use weir_runtime::run_loop::{Stop, conclude};
 use weir_runtime::source::disk;
-use weir_view::path::PathSelection;
 use weir_view::path::run::{self, PathOptions};
+use weir_view::path::{GUEST_LEVELS, HOST_LEVELS, PathSelection};
+use weir_wire::Submit;
 
 /// With shorter intervals, weir's own load would dominate.
 const INTERVAL_MIN: Duration = Duration::from_millis(100);
@@ -24,21 +28,25 @@ const INTERVAL_DEFAULT: Duration = Duration::from_secs(1);
 ///
 /// For each VM and disk and for each level that a request crosses (the wait of the application, the
 /// file system, the block layer, the device, the completion): its share of the time, and the mean,
-/// median and 99th percentile. With --slowest, the slowest requests are printed one by one.
+/// median and 99th percentile. With --slowest, the slowest requests are printed one by one. With
+/// --monitor, the requests are those of the guests of a fleet, from the guest's I/O scheduler to its
+/// virtual disk and back.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
     weir path                                 a table every second\n  \
     weir path --for 10s                       one table of ten seconds\n  \
     weir path -i sda --slowest 3 5            every five seconds, with the three slowest requests\n  \
     weir record --stream IOpath --for 60s -o paths.parquet\n  \
-    weir path --from paths.parquet --slowest 10\n\n\
+    weir path --from paths.parquet --slowest 10\n  \
+    weir path --monitor monitor.example -w web    the levels of a guest with an agent in it\n\n\
     Without an interval, a table is printed every second; with --for, or of a recording, one table \
-    of everything. Times are those of stream IOpath: `weir streams IOpath` describes the levels.")]
+    of everything. Times are those of stream IOpath, at a monitor those of GuestIO: `weir streams \
+    IOpath` describes the levels.")]
 pub struct PathArgs {
     /// Show only this VM
     #[arg(short = 'w', long = "only-vm", value_name = "VM")]
     only_vm: Option<String>,
-    /// Show only this device of the host, such as sda
+    /// Show only this device of the host, such as sda; with --monitor, this virtual disk
     #[arg(short = 'i', long = "only-disk", value_name = "DISK", value_parser = disk)]
     only_disk: Option<String>,
     /// Also print this number of slowest requests of each interval, with a bar for each level
@@ -61,6 +69,8 @@ pub struct PathArgs {
     source: SourceArgs,
     #[command(flatten)]
     limits: LimitArgs,
+    #[command(flatten)]
+    fleet: FleetArgs,
 }
 
 fn interval(text: &str) -> Result<Duration, String> {
@@ -72,12 +82,21 @@ fn interval(text: &str) -> Result<Duration, String> {
 }
 
 pub fn run(args: &PathArgs, verbose: bool) -> Result<Ending, Failure> {
+    let in_fleet = args.fleet.monitor.is_some();
     let live = args.source.is_live();
     let usual = (live && args.source.span.is_none()).then_some(INTERVAL_DEFAULT);
     let options = PathOptions {
         selection: PathSelection {
+            stream: if in_fleet {
+                &GUEST_LEVELS
+            } else {
+                &HOST_LEVELS
+            },
             vm: args.only_vm.clone(),
-            pdisk: device(args)?,
+            disk: match in_fleet {
+                true => args.only_disk.as_deref().map(path),
+                false => device(args)?,
+            },
             slowest: args.slowest.into(),
         },
         interval: args.interval.or(usual),
@@ -85,23 +104,55 @@ pub fn run(args: &PathArgs, verbose: bool) -> Result<Ending, Failure> {
         json: args.json,
     };
     if args.show_query {
-        let all = options.queries(live).into_iter();
+        let all = options.queries(live && !in_fleet).into_iter();
         let all = all.map(|(what, query)| format!("-- {what}\n{query}\n"));
         output::print(&all.collect::<Vec<_>>().join("\n"))?;
         return Ok(Ending::Done);
     }
     let stop = Stop::on_signals()?;
+    if in_fleet {
+        return of_guests(args, &options, &stop);
+    }
     let report = run::run(&args.source, args.limits.engine(), &options, &stop)?;
     conclude(report, verbose)
+}
+
+/// Prints the tables of the guests of a fleet.
+fn of_guests(args: &PathArgs, options: &PathOptions, stop: &Stop) -> Result<Ending, Failure> {
+    agents_choose(&args.source)?;
+    let question = QueryText::new(options.selection.rows());
+    let (checked, mut client) = statements::checked(&question, || args.fleet.connect())?;
+    let placed = client.submit(&Submit {
+        query: checked.with_views(&question.text),
+        name: None,
+        standing: false,
+        place: None,
+        script: None,
+    })?;
+    let answer = show::answer(&placed, false)?;
+    let (sink, printed) = run::sink(options, stop)?;
+    let watched = PrintOptions {
+        query: &placed,
+        standing: false,
+        duration: args.source.span,
+        instant_ns: 1,
+    };
+    let ending = show::print_results(&mut client, &watched, &answer, sink, stop)?;
+    printed.conclude();
+    Ok(ending)
+}
+
+/// The path of a disk.
+fn path(name: &str) -> String {
+    match name.starts_with('/') {
+        true => name.to_owned(),
+        false => format!("/dev/{name}"),
+    }
 }
 
 /// The path of the selected device. Names that do not exist on this host are rejected.
 fn device(args: &PathArgs) -> Result<Option<String>, Failure> {
     let (vm, disk) = (args.only_vm.as_deref(), args.only_disk.as_deref());
-    let path = |name: &str| match name.starts_with('/') {
-        true => name.to_owned(),
-        false => format!("/dev/{name}"),
-    };
     let is_selected = vm.is_some() || disk.is_some();
     let host = match is_selected && !args.show_query {
         true => HostNames::of(&args.source)?,

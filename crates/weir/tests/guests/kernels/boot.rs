@@ -137,6 +137,11 @@ impl Watched {
         })
     }
 
+    /// QEMU's process.
+    pub fn pid(&self) -> u32 {
+        self.guest.pid()
+    }
+
     /// Runs a command in the guest; returns its output.
     pub fn run(&mut self, line: &str) -> String {
         self.guest.begin(line).unwrap();

@@ -138,7 +138,7 @@ impl Rows {
         logs.concat()
     }
 
-    /// Waits until it has this number of rows of one kind, while `work` goes on.
+    /// Waits until it has this number of rows of one kind, while `work` continues.
     #[track_caller]
     fn wait(&self, count: usize, is_one: impl Fn(&Value) -> bool, mut work: impl FnMut()) {
         let within = Instant::now() + TIMEOUT;
@@ -360,8 +360,12 @@ fn ties(kernel: &GuestKernel, test: &str) {
         |row: &Value| row["unmatched"].is_null() && is_mark(row, int(row, "sectors") * 512);
     let is_mark_of_path =
         |row: &Value| row["vdisk"] == "/dev/vda" && is_mark(row, int(row, "bytes"));
-    of_guest.wait(8, of_guest_is_mark, || drop(guest.load(&mark)));
-    paths.wait(4, is_mark_of_path, || drop(guest.load(&mark)));
+    of_guest.wait(8, of_guest_is_mark, || {
+        guest.load(&mark);
+    });
+    paths.wait(4, is_mark_of_path, || {
+        guest.load(&mark);
+    });
 
     let loads = loads();
     guest.load(&loads[0]);
@@ -376,13 +380,17 @@ fn ties(kernel: &GuestKernel, test: &str) {
     let is_of_plan =
         |row: &Value| row["op"] != "f" && int(row, "sectors") * 512 != MARK_BYTES as i64;
     let requests = loads.iter().map(|load| load.count as usize).sum();
-    of_guest.wait(requests, is_of_plan, || drop(guest.load(&mark)));
+    of_guest.wait(requests, is_of_plan, || {
+        guest.load(&mark);
+    });
     let mut rows = of_guest.all();
     rows.retain(is_of_plan);
     assert_are_of(&rows, &loads);
     let last = rows.iter().map(|row| int(row, "req_id")).max().unwrap();
     let is_later = |row: &Value| int(row, "req_id") > last;
-    paths.wait(1, is_later, || drop(guest.load(&mark)));
+    paths.wait(1, is_later, || {
+        guest.load(&mark);
+    });
     let mut by_request: BTreeMap<i64, Vec<Value>> = BTreeMap::new();
     for row in paths.all() {
         by_request.entry(int(&row, "req_id")).or_default().push(row);
@@ -409,6 +417,111 @@ fn ties(kernel: &GuestKernel, test: &str) {
     }
     let summary = of_guest.messages();
     assert!(!summary.contains("lost"), "{summary}");
+    if limit.is_some() {
+        let disk = slowest(&host, &mut guest, &loads[2], || ());
+        assert_eq!(disk["dominant"]["level"], "vdisk_service", "{disk}");
+    }
+    let reads = DiskLoad {
+        read: 100,
+        write: 0,
+        count: 40,
+        depth: 1,
+        seed: 6,
+        ..loads[0].clone()
+    };
+    let mut starved = None;
+    let pid = guest.pid();
+    let usual = slowest(&host, &mut guest, &reads, || ());
+    let slow = slowest(&host, &mut guest, &reads, || {
+        starved = Some(Starved::new(pid));
+    });
+    let level = slow["dominant"]["level"].as_str().unwrap();
+    assert!(
+        ["guest_queue", "guest_return"].contains(&level),
+        "{slow}: the processors of the guest do not run"
+    );
+    // Emulation has most of its time there as well.
+    let in_guest = |disk: &Value| {
+        let levels = ["guest_queue", "guest_return"].map(|level| &disk["levels"][level]["mean"]);
+        let means = levels.map(|mean| mean.as_f64().unwrap());
+        means.iter().sum::<f64>()
+    };
+    assert!(in_guest(&slow) > 2.0 * in_guest(&usual), "{usual} {slow}");
+}
+
+/// A process that has little of one processor of the host, since others keep it busy.
+struct Starved {
+    pid: u32,
+    busy: [Child; 3],
+}
+
+impl Starved {
+    fn new(pid: u32) -> Starved {
+        let busy = [(); 3].map(|()| {
+            let mut busy = Command::new("taskset");
+            busy.args(["-c", "0", "sh", "-c", "while :; do :; done"]);
+            busy.spawn().unwrap()
+        });
+        let pid_text = pid.to_string();
+        run("taskset", &["-a", "-c", "-p", "0", &pid_text]).unwrap();
+        Starved { pid, busy }
+    }
+}
+
+impl Drop for Starved {
+    fn drop(&mut self) {
+        for busy in &mut self.busy {
+            let _ = busy.kill();
+            let _ = busy.wait();
+        }
+        let all = format!("0-{}", thread::available_parallelism().unwrap().get() - 1);
+        // The guest may have ended.
+        let _ = run("taskset", &["-a", "-c", "-p", &all, &self.pid.to_string()]);
+    }
+}
+
+/// The disk in the table of `weir path` while a load runs, of the interval with the most time;
+/// `plant` delays the load.
+fn slowest(host: &Host, guest: &mut Watched, load: &DiskLoad, plant: impl FnOnce()) -> Value {
+    let words = ["path", "--json", "-w", VM, "-i", "vda", "500ms"];
+    let command = host.fleet.command(&host.monitor, &words);
+    let tables = Rows::start(command, host.fleet.file("tables"));
+    let total = |table: &Value, what: &str| {
+        let disks = table["disks"].as_array().unwrap();
+        let totals = disks.iter().map(|disk| int(&disk["levels"]["total"], what));
+        totals.sum::<i64>()
+    };
+    // It runs when it has a table.
+    let mark = DiskLoad {
+        count: 4,
+        ..load.clone()
+    };
+    tables.wait(
+        1,
+        |table| total(table, "requests") > 0,
+        || {
+            guest.load(&mark);
+        },
+    );
+    let before = tables.all().len();
+    plant();
+    guest.load(load);
+    let requests = load.count as i64;
+    let is_complete = |_: &Value| {
+        let all = tables.all();
+        all.iter()
+            .skip(before)
+            .map(|table| total(table, "requests"))
+            .sum::<i64>()
+            >= requests
+    };
+    tables.wait(1, is_complete, || ());
+    let all = tables.all();
+    let most = all
+        .iter()
+        .skip(before)
+        .max_by_key(|table| total(table, "sum"));
+    most.unwrap()["disks"][0].clone()
 }
 
 /// That the rows are the requests of the loads, each once.
