@@ -25,12 +25,16 @@ pub const PAGES: &str = "zram through the page cache";
 /// A disk whose requests are larger than its chunks.
 pub const SPLIT: &str = "dm split";
 
+/// A mirror whose disks, devices of dm on one disk, keep what is written to them.
+pub const MIRROR: &str = "md raid1 on dm";
+
 /// The disks without requests that the kernel counts, except [`PAGES`].
-pub const COUNTED_BIOS: [&str; 7] = [
+pub const COUNTED_BIOS: [&str; 8] = [
     "dm linear",
     SPLIT,
     "dm crypt",
     "dm thin",
+    MIRROR,
     "md raid1",
     "md raid5",
     "zram",
@@ -100,6 +104,15 @@ const KINDS: &[Kind] = &[
             guest.map("pool", &format!("0 65536 thin-pool {devices} 128 0"));
             guest.run("/tools/dmsetup message pool 0 'create_thin 0'");
             Some(guest.map("thin", "0 32768 thin /dev/mapper/pool 0"))
+        },
+    },
+    Kind {
+        name: MIRROR,
+        modules: &["dm_mod", "raid1"],
+        add: |guest| {
+            let [first, second] = [("first", 0), ("second", 32768)]
+                .map(|(name, at)| guest.map(name, &format!("0 32768 linear /dev/sda {at}")));
+            Some(guest.array("md_kept", "raid1", &[&first, &second]))
         },
     },
     Kind {

@@ -1,15 +1,16 @@
-//! Column `file` of `IO` on devices of dm and below them, and its refusal by kernels that
+//! Column `file` of `IO` on devices of dm and md and below them, and its refusal by kernels that
 //! are too old for it.
 
 use std::collections::BTreeMap;
 
 use super::boot::Watched;
-use super::devices::SPLIT;
+use super::devices::{MIRROR, SPLIT};
 
 const MEBIBYTE: i64 = 1 << 20;
 
-/// Devices of dm on a disk that keeps what is written to it. All data is written once on each.
-const STACKED: [&str; 2] = ["dm linear", SPLIT];
+/// Devices on a disk that keeps what is written to it, and how often the data of a file is written
+/// there: on them and on devices between, and on the disk.
+const STACKED: [(&str, [i64; 2]); 3] = [("dm linear", [1, 1]), (SPLIT, [1, 1]), (MIRROR, [3, 2])];
 
 /// The disk below them.
 const BELOW: &str = "/dev/sda";
@@ -25,7 +26,7 @@ fn has_column(watched: &mut Watched) -> bool {
 }
 
 /// The bytes written to each file are those of the load, on the device and below it.
-pub fn the_file_is_found_below_dm(watched: &mut Watched) {
+pub fn the_file_is_found_below(watched: &mut Watched) {
     if !has_column(watched) {
         let refused = watched.run(
             "/tools/bin/weir query --for 1s 'select file from IO' 2>&1; \
@@ -40,7 +41,7 @@ pub fn the_file_is_found_below_dm(watched: &mut Watched) {
     if !watched.has_module("ext4") {
         return;
     }
-    for kind in STACKED {
+    for (kind, times) in STACKED {
         if let Some(device) = watched.path_of(kind) {
             let rows = written(watched, &device);
             for file in ["/mnt/direct", "/mnt/buffered"] {
@@ -51,7 +52,11 @@ pub fn the_file_is_found_below_dm(watched: &mut Watched) {
                     own.map(|(_, bytes)| bytes).sum()
                 };
                 let found = [of(false), of(true)];
-                assert_eq!(found, [MEBIBYTE; 2], "{kind}, {file}: {rows:?}");
+                assert_eq!(
+                    found,
+                    times.map(|n| n * MEBIBYTE),
+                    "{kind}, {file}: {rows:?}"
+                );
             }
         }
     }

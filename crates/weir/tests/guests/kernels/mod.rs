@@ -158,7 +158,7 @@ fn observe(kernel: &GuestKernel, test: &str) {
         .path_of(PAGES)
         .is_none_or(|disk| rows.finished(&[&disk], "r") > 0);
 
-    files::the_file_is_found_below_dm(&mut watched);
+    files::the_file_is_found_below(&mut watched);
     the_same_requests_are_counted_in_each_way(&mut watched);
     watched.run(&format!(
         "echo mq-deadline > /sys/block/{PLAIN}/queue/scheduler"
