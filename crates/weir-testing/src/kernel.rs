@@ -186,6 +186,7 @@ pub(crate) const ON_DEMAND: &[&str] = &[
     "dm_mod",
     "dm_crypt",
     "dm_thin_pool",
+    "dm_delay",
     "aesni_intel",
     "xts",
     "raid1",

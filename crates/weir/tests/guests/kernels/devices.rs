@@ -200,7 +200,7 @@ impl Watched {
     }
 
     /// Creates a device of the device mapper, with a node since no udev creates links.
-    fn map(&mut self, name: &str, table: &str) -> String {
+    pub fn map(&mut self, name: &str, table: &str) -> String {
         self.run(&format!(
             "/tools/dmsetup --noudevsync --noudevrules create {name} --table '{table}'"
         ));

@@ -159,6 +159,7 @@ fn observe(kernel: &GuestKernel, test: &str) {
         .is_none_or(|disk| rows.finished(&[&disk], "r") > 0);
 
     files::the_file_is_found_below(&mut watched);
+    files::a_delay_is_at_its_level(&mut watched);
     the_same_requests_are_counted_in_each_way(&mut watched);
     watched.run(&format!(
         "echo mq-deadline > /sys/block/{PLAIN}/queue/scheduler"

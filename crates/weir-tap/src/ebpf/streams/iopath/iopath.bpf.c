@@ -267,6 +267,28 @@ struct {
 	__uint(max_entries, 1);
 } numbers SEC(".maps");
 
+/* What add_tie and step_to_part make, each called by one program. These are too large for the stack of
+ * kernels before 6.13, of which all calls have a part. One program does not run twice at a time on a
+ * processor: the kernel skips and counts the second run. */
+struct made {
+	struct tie tie;
+	struct io_path path;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(key_size, 4);
+	__uint(value_size, sizeof(struct made));
+	__uint(max_entries, 1);
+} made SEC(".maps");
+
+static __always_inline struct made *made_here(void)
+{
+	__u32 zero = 0;
+
+	return bpf_map_lookup_elem(&made, &zero);
+}
+
 static __always_inline __u64 new_number(void)
 {
 	__u32 zero = 0;
@@ -853,26 +875,29 @@ SUBPROGRAM int add_tie(struct bio *bio, char op)
 {
 	struct block_device *device = bio->bi_bdev;
 	__u64 key = new_key(bio, device->bd_dev), cgroup;
-	struct tie tie = {};
+	struct made *made = made_here();
+	struct tie *tie;
 
-	if (!key)
+	if (!key || !made)
 		return 0;
-	tie.bio = number_of(bio);
-	tie.queue_ns = bpf_ktime_get_ns();
-	tie.sector = bio->bi_iter.bi_sector;
-	tie.bytes = bio->bi_iter.bi_size;
-	tie.device = device->bd_dev;
-	tie.has_no_requests = !((struct block_device___disk *)device)->bd_disk->queue->mq_ops;
-	tie.path.op = op;
-	tie_bio(bio, &tie);
-	tie.path.op = op == 'w' && !tie.bytes ? 'f' : op;
+	tie = &made->tie;
+	__builtin_memset(tie, 0, sizeof(*tie));
+	tie->bio = number_of(bio);
+	tie->queue_ns = bpf_ktime_get_ns();
+	tie->sector = bio->bi_iter.bi_sector;
+	tie->bytes = bio->bi_iter.bi_size;
+	tie->device = device->bd_dev;
+	tie->has_no_requests = !((struct block_device___disk *)device)->bd_disk->queue->mq_ops;
+	tie->path.op = op;
+	tie_bio(bio, tie);
+	tie->path.op = op == 'w' && !tie->bytes ? 'f' : op;
 	/* Without the io controller the bio belongs to the root cgroup (1). */
 	cgroup = charged_cgroup(bio);
 	if (cgroup > 1)
-		tie.path.cgroup = cgroup;
-	if (!tie.path.parent)
-		tie.path.parent = new_number();
-	if (bpf_map_update_elem(&ties, &key, &tie, 0))
+		tie->path.cgroup = cgroup;
+	if (!tie->path.parent)
+		tie->path.parent = new_number();
+	if (bpf_map_update_elem(&ties, &key, tie, 0))
 		count(TABLE_FULL);
 	return 0;
 }
@@ -1030,12 +1055,13 @@ SUBPROGRAM long step_to_part(__u32 step __attribute__((unused)), struct path_wal
 {
 	struct bio *bio = CAST(bio, w->bio);
 	__u32 bytes = bio->bi_iter.bi_size, device = bio->bi_bdev->bd_dev;
-	struct io_path path = {};
+	struct made *made = made_here();
+	struct io_path *path;
 	struct direct *direct;
 	__u64 key, iocb = 0;
 	struct tie *tie;
 
-	if (!w->bio || (!w->bytes && w->op != 'f'))
+	if (!made || !w->bio || (!w->bytes && w->op != 'f'))
 		return 1;
 	if (bytes > w->bytes)
 		bytes = w->bytes;
@@ -1052,44 +1078,46 @@ SUBPROGRAM long step_to_part(__u32 step __attribute__((unused)), struct path_wal
 		w->bio = number_of(bio->bi_next);
 		return 0;
 	}
+	path = &made->path;
 	tie = tie_of(bio, &key);
 	if (tie) {
-		path = tie->path;
-		path.offset = offset_of(bio, tie, device);
+		*path = tie->path;
+		path->offset = offset_of(bio, tie, device);
 		if (w->issue_ns) {
-			path.block_wait_ns = w->issue_ns - tie->queue_ns;
-			path.device_ns = w->now - w->issue_ns;
+			path->block_wait_ns = w->issue_ns - tie->queue_ns;
+			path->device_ns = w->now - w->issue_ns;
 		} else {
-			path.block_wait_ns = UNKNOWN;
-			path.device_ns = w->now - tie->queue_ns;
+			path->block_wait_ns = UNKNOWN;
+			path->device_ns = w->now - tie->queue_ns;
 		}
 		iocb = tie->iocb;
 		release(key, tie, bio, device, bytes);
 	} else {
-		path.latency_ns = w->issue_ns ? w->issue_ns : w->now;
-		path.app_wait_ns = UNKNOWN;
-		path.file_ns = UNKNOWN;
-		path.block_wait_ns = UNKNOWN;
-		path.device_ns = w->issue_ns ? w->now - w->issue_ns : UNKNOWN;
-		path.completion_ns = UNKNOWN;
-		path.offset = UNKNOWN;
-		path.inode = UNKNOWN;
-		path.user_data = UNKNOWN;
-		path.vdisk_wait_ns = UNKNOWN;
-		path.cause = w->has_metadata ? METADATA : NOT_SEEN;
+		__builtin_memset(path, 0, sizeof(*path));
+		path->latency_ns = w->issue_ns ? w->issue_ns : w->now;
+		path->app_wait_ns = UNKNOWN;
+		path->file_ns = UNKNOWN;
+		path->block_wait_ns = UNKNOWN;
+		path->device_ns = w->issue_ns ? w->now - w->issue_ns : UNKNOWN;
+		path->completion_ns = UNKNOWN;
+		path->offset = UNKNOWN;
+		path->inode = UNKNOWN;
+		path->user_data = UNKNOWN;
+		path->vdisk_wait_ns = UNKNOWN;
+		path->cause = w->has_metadata ? METADATA : NOT_SEEN;
 	}
-	path.event.ts_ns = w->now;
-	path.op = w->op;
-	path.sector = w->op == 'f' ? UNKNOWN : bio->bi_iter.bi_sector;
-	path.bytes = bytes;
-	path.device = device;
-	path.request = w->request;
-	path.part = w->part++;
-	path.parts = w->parts;
-	path.status = w->status;
+	path->event.ts_ns = w->now;
+	path->op = w->op;
+	path->sector = w->op == 'f' ? UNKNOWN : bio->bi_iter.bi_sector;
+	path->bytes = bytes;
+	path->device = device;
+	path->request = w->request;
+	path->part = w->part++;
+	path->parts = w->parts;
+	path->status = w->status;
 	w->bio = number_of(bio->bi_next);
-	if (!waits(&path, iocb))
-		finish(&path, w->now);
+	if (!waits(path, iocb))
+		finish(path, w->now);
 	return w->op == 'f';
 }
 
