@@ -36,6 +36,13 @@ pub static X86_64: Architecture = Architecture {
     command_line: "console=ttyS0 panic=-1 quiet no_timer_check",
 };
 
+/// The same with CMPXCHG16B. From 7.0 on, without it the kernel has no memory for the storage of tasks
+/// that BPF programs use (`kmalloc_nolock` in mm/slub.c).
+pub static X86_64_CX16: Architecture = Architecture {
+    machine: &["-M", "pc", "-cpu", "max"],
+    ..X86_64
+};
+
 /// Its machine has one serial port on the board.
 pub static AARCH64: Architecture = Architecture {
     name: "aarch64",
@@ -128,7 +135,7 @@ pub static LINUX_TRIXIE: GuestKernel = GuestKernel {
 
 /// The kernel of Debian testing for virtual machines: 7.2 in November 2026.
 pub static LINUX_TESTING: GuestKernel = GuestKernel {
-    architecture: &X86_64,
+    architecture: &X86_64_CX16,
     folder: "guest-testing",
     package: "linux-image-cloud-amd64",
     suite: Some("testing"),
@@ -137,7 +144,7 @@ pub static LINUX_TESTING: GuestKernel = GuestKernel {
 
 /// The newest kernel for Debian 13, for all machines: 7.3 in November 2026.
 pub static LINUX_BACKPORTS: GuestKernel = GuestKernel {
-    architecture: &X86_64,
+    architecture: &X86_64_CX16,
     folder: "guest-backports",
     package: "linux-image-amd64",
     suite: Some("trixie-backports"),

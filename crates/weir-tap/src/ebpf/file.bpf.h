@@ -53,6 +53,11 @@ struct dentry {
 	} d_u;
 };
 
+/* From 7.1 on, the union has no name. CO-RE ignores the suffix. */
+struct dentry___from_7_1 {
+	struct hlist_node d_alias;
+};
+
 struct mnt_namespace {
 };
 
@@ -119,12 +124,26 @@ struct page {
 	unsigned long compound_head;
 };
 
+/* From 7.0 on. CO-RE ignores the suffix. */
+struct page___from_7_0 {
+	unsigned long compound_info;
+};
+
 struct folio {
 	struct address_space *mapping;
 	unsigned long index;
 };
 
 struct bio_vec {
+};
+
+/* From 7.3 on, bi_bvec_done has this name. CO-RE ignores the suffix. */
+struct bvec_iter___from_7_3 {
+	__u32 bi_offset;
+};
+
+struct bio___from_7_3 {
+	struct bvec_iter___from_7_3 bi_iter;
 };
 
 /* The programs of the block tap have these types, with more fields. */
@@ -471,9 +490,13 @@ static __always_inline struct dentry *dentry_of_file(struct file *file)
 /* The name under which an inode is known: its first dentry. */
 static __always_inline struct dentry *dentry_of(struct inode *inode)
 {
-	__u64 alias = number_of(inode->i_dentry.first);
+	__u64 alias = number_of(inode->i_dentry.first), offset;
 
-	return alias ? CAST(dentry, alias - OFFSET_OF(dentry, d_u.d_alias)) : NULL;
+	if (core_field_exists(((struct dentry *)0)->d_u))
+		offset = OFFSET_OF(dentry, d_u.d_alias);
+	else
+		offset = OFFSET_OF(dentry___from_7_1, d_alias);
+	return alias ? CAST(dentry, alias - offset) : NULL;
 }
 
 /* ---- The file of a bio --------------------------------------------------------------------- */
@@ -492,11 +515,30 @@ struct cached {
 	bool has_gaps;		/* some parts are not adjacent in the file */
 };
 
+/*
+ * The first page of the folio of a page. Of another page than the first, the field has bit 0, and either
+ * the address of the first or, from 7.0 on, the mask that makes it from the page's own address
+ * (compound_head in include/linux/page-flags.h).
+ */
+static __always_inline __u64 head_of(__u64 page)
+{
+	__u64 info, size;
+
+	if (core_field_exists(((struct page *)0)->compound_head))
+		info = LOAD(page, page, compound_head);
+	else
+		info = LOAD(page___from_7_0, page, compound_info);
+	if (!(info & 1))
+		return page;
+	/* A mask is the negative of a power of 2: the bytes of the structures of a folio's pages. */
+	size = -(info - 1);
+	return size & (size - 1) || size >> 32 ? info - 1 : page & info;
+}
+
 /* The mapping of a segment's page, 0 if it has none, and the segment's offset in the file. */
 static __always_inline __u64 mapping_of(const struct segment *segment, __u64 *offset)
 {
-	__u64 head = LOAD(page, segment->page, compound_head);
-	__u64 folio = head & 1 ? head - 1 : segment->page;
+	__u64 folio = head_of(segment->page);
 	__u64 mapping = LOAD(folio, folio, mapping);
 	__u64 page = (segment->page - folio) / SIZE_OF(page);
 
@@ -517,7 +559,10 @@ static __always_inline struct cached cached_by(struct bio *bio)
 	if (!mapping)
 		return found;
 	found.inode = CAST(address_space, mapping)->host;
-	found.offset += bio->bi_iter.bi_bvec_done;
+	if (core_field_exists(bio->bi_iter.bi_bvec_done))
+		found.offset += bio->bi_iter.bi_bvec_done;
+	else
+		found.offset += ((struct bio___from_7_3 *)bio)->bi_iter.bi_offset;
 	/* A clone shares the segments of another bio and does not have their number. */
 	if (segment_count > 1) {
 		bpf_probe_read_kernel(&segment, sizeof(segment),

@@ -29,8 +29,8 @@ const INTERVAL_DEFAULT: Duration = Duration::from_secs(1);
 /// For each VM and disk and for each level that a request crosses (the wait of the application, the
 /// file system, the block layer, the device, the completion): its share of the time, and the mean,
 /// median and 99th percentile. With --slowest, the slowest requests are printed one by one. With
-/// --monitor, the requests are those of the guests of a fleet, from the guest's I/O scheduler to its
-/// virtual disk and back.
+/// --monitor, the requests are those of the guests of a fleet, from the guest's I/O scheduler to
+/// its virtual disk and back.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
     weir path                                 a table every second\n  \

@@ -11,8 +11,8 @@ use super::devices::{MIRROR, SPLIT};
 const MEBIBYTE: i64 = 1 << 20;
 
 /// Devices on a disk that keeps what is written to it, and how often the data of a file is written
-/// to devices above the disk, by `IO` and by `IOpath`, and to the disk. Of devices above one another
-/// only the uppermost has rows of `IOpath`.
+/// to devices above the disk, by `IO` and by `IOpath`, and to the disk. Of devices above one
+/// another only the uppermost has rows of `IOpath`.
 const STACKED: [(&str, [i64; 2], i64); 3] = [
     ("dm linear", [1, 1], 1),
     (SPLIT, [1, 1], 1),
