@@ -36,8 +36,8 @@ pub static X86_64: Architecture = Architecture {
     command_line: "console=ttyS0 panic=-1 quiet no_timer_check",
 };
 
-/// The same with CMPXCHG16B. From 7.0 on, without it the kernel has no memory for the storage of tasks
-/// that BPF programs use (`kmalloc_nolock` in mm/slub.c).
+/// The same with CMPXCHG16B. From 7.0 on, without it the kernel has no memory for the storage of
+/// tasks that BPF programs use (`kmalloc_nolock` in mm/slub.c).
 pub static X86_64_CX16: Architecture = Architecture {
     machine: &["-M", "pc", "-cpu", "max"],
     ..X86_64

@@ -291,6 +291,26 @@ exit $status
     }
 
     #[test]
+    fn a_process_that_a_suite_leaves_does_not_stop_the_tests() {
+        let directory = Scratch::new();
+        let script = "#!/bin/sh\nsleep 60 &\necho $! > left\necho 'test result: ok. 1 passed; x'\n";
+        let path = directory.write("suite", script);
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        let suite = Suite::of_program("suite", path.as_ref(), directory.path());
+        let finished = suite.run(&[]).unwrap();
+        let left = directory.read("left");
+        let killed = std::process::Command::new("kill").arg(left.trim()).status();
+        assert!(killed.unwrap().success(), "it was still there");
+        assert_eq!(finished.passed(), 1);
+        assert!(finished.is_success);
+        assert!(
+            finished.errors.contains("did not end"),
+            "{}",
+            finished.errors
+        );
+    }
+
+    #[test]
     fn of_many_that_fail_none_is_retried() {
         let summary = summary(&["a", "b", "c", "d"], 1);
         assert_eq!((summary.failed.len(), summary.retried.len()), (4, 0));

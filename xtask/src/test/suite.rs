@@ -4,7 +4,8 @@ use std::ffi::OsStr;
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::thread;
+use std::sync::{Arc, Mutex};
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
@@ -40,6 +41,9 @@ pub struct Finished {
     /// The time that it took.
     pub took: Duration,
 }
+
+/// How long the output of a suite is read after its end: a process that it left may hold it.
+const OUTPUT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The arguments of `cargo test` that select packages.
 const PACKAGES: [&str; 3] = ["--workspace", "--package", "-p"];
@@ -147,26 +151,21 @@ impl Suite {
         let stdout = child.stdout.take().context("stdout is piped")?;
         let stderr = child.stderr.take().context("stderr is piped")?;
         let shows = self.is_shown_at_once();
-        let (output, errors) = thread::scope(|scope| {
-            let errors = scope.spawn(|| {
-                collect(stderr, |line| {
-                    if shows {
-                        eprintln!("{line}")
-                    }
-                })
-            });
-            let output = collect(stdout, |line| {
-                if shows {
-                    println!("{line}")
-                }
-            });
-            (output, errors.join().expect("no panic"))
-        });
+        let output = Collected::start(stdout, shows.then_some(|line| println!("{line}")));
+        let errors = Collected::start(stderr, shows.then_some(|line| eprintln!("{line}")));
+        let is_success = child.wait()?.success();
+        let took = started.elapsed();
+        let ended = Instant::now() + OUTPUT_TIMEOUT;
+        let output = output.until(ended)?;
+        let mut errors = errors.until(ended)?;
+        if Instant::now() >= ended {
+            errors.push_str("a process that the suite did not end still has its output\n");
+        }
         Ok(Finished {
-            output: output?,
-            errors: errors?,
-            is_success: child.wait()?.success(),
-            took: started.elapsed(),
+            output,
+            errors,
+            is_success,
+            took,
         })
     }
 
@@ -225,14 +224,39 @@ impl Finished {
     }
 }
 
-fn collect(from: impl Read, show: impl Fn(&str)) -> io::Result<String> {
-    let mut all = String::new();
-    for line in BufReader::new(from).split(b'\n') {
-        let line = line?;
-        let line = String::from_utf8_lossy(&line);
-        show(&line);
-        all.push_str(&line);
-        all.push('\n');
+/// What a thread reads from a suite.
+struct Collected {
+    text: Arc<Mutex<String>>,
+    thread: JoinHandle<io::Result<()>>,
+}
+
+impl Collected {
+    /// Reads all lines, and shows each.
+    fn start(from: impl Read + Send + 'static, show: Option<fn(&str)>) -> Collected {
+        let text = Arc::<Mutex<String>>::default();
+        let to = text.clone();
+        let thread = thread::spawn(move || {
+            for line in BufReader::new(from).split(b'\n') {
+                let line = line?;
+                let line = String::from_utf8_lossy(&line);
+                show.iter().for_each(|show| show(&line));
+                let mut text = to.lock().expect("no panic while locked");
+                text.push_str(&line);
+                text.push('\n');
+            }
+            Ok(())
+        });
+        Collected { text, thread }
     }
-    Ok(all)
+
+    /// What was read until the end, or until this time.
+    fn until(self, at: Instant) -> io::Result<String> {
+        while !self.thread.is_finished() && Instant::now() < at {
+            thread::sleep(Duration::from_millis(5));
+        }
+        if self.thread.is_finished() {
+            self.thread.join().expect("no panic")?;
+        }
+        Ok(self.text.lock().expect("no panic while locked").clone())
+    }
 }

@@ -2,7 +2,7 @@
 //! recordings; `weir probes`; and what remains after kill -9.
 
 use std::os::unix::fs::FileExt;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
@@ -231,9 +231,9 @@ fn library_of(pid: u32) -> Option<(String, Vec<u8>)> {
     Some((line.split_whitespace().last()?.to_owned(), code))
 }
 
-/// Whether `condition` holds within 10 seconds.
+/// Whether `condition` holds within 30 seconds.
 fn comes_true(mut condition: impl FnMut() -> bool) -> bool {
-    (0..200).any(|_| {
+    (0..600).any(|_| {
         thread::sleep(Duration::from_millis(50));
         condition()
     })
@@ -252,10 +252,10 @@ fn nothing_remains_attached_after_kill() {
     if !watchable("probes") || is_there("prog", &"1".into()).is_none() {
         return;
     }
-    let mut probed = Command::new("sleep").arg("60").spawn().expect("sleep");
+    let probed = Ending(Command::new("sleep").arg("60").spawn().expect("sleep"));
     let mut found = None;
     assert!(comes_true(|| {
-        found = library_of(probed.id());
+        found = library_of(probed.0.id());
         found.is_some()
     }));
     let (library, code) = found.expect("it was found");
@@ -264,16 +264,14 @@ fn nothing_remains_attached_after_kill() {
          select count(*) from woken [range 1 s slide 1 s] as w \
          join locked [range 1 s slide 1 s] as l on w.pid = l.pid"
     );
-    let mut child = weir(&["query", &query])
-        .stdout(Stdio::null())
-        .spawn()
-        .expect("it starts");
-    let code_now = |pid| library_of(pid).expect("it sleeps").1;
+    let mut weir = weir(&["query", &query]);
+    let mut child = Ending(weir.stdout(Stdio::null()).spawn().expect("it starts"));
+    let code_now = || library_of(probed.0.id()).expect("it sleeps").1;
     assert!(
-        comes_true(|| code_now(probed.id()) != code),
+        comes_true(|| code_now() != code),
         "a breakpoint is in the code of the process"
     );
-    let held = ["prog", "link"].map(|what| (what, numbers_of(child.id(), &format!("{what}_id"))));
+    let held = ["prog", "link"].map(|what| (what, numbers_of(child.0.id(), &format!("{what}_id"))));
     for (what, numbers) in &held {
         assert!(numbers.len() >= 2, "{what}: {numbers:?}");
         assert!(
@@ -281,14 +279,22 @@ fn nothing_remains_attached_after_kill() {
             "{what}"
         );
     }
-    child.kill().expect("it runs");
-    child.wait().expect("it ended");
+    child.0.kill().expect("it runs");
+    child.0.wait().expect("it ended");
     // The kernel frees programs some time after the last descriptor is closed.
     let gone = |(what, numbers): &(&str, Vec<String>)| {
         numbers.iter().all(|n| is_there(what, n) == Some(false))
     };
     assert!(comes_true(|| held.iter().all(gone)), "{held:?}");
-    assert!(code_now(probed.id()) == code, "the code is as before");
-    probed.kill().expect("it sleeps");
-    probed.wait().expect("it ended");
+    assert!(code_now() == code, "the code is as before");
+}
+
+/// A process that ends with the test.
+struct Ending(Child);
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
 }

@@ -176,6 +176,12 @@ fn an_agent_of_a_recording_is_asked_for_a_stream_of_its_host() {
     let home = &monitor.home;
     let (_, parts) = dealt(home, 60);
     let agents = monitor.agents(&parts[..1]);
+    let is_up = || {
+        let hosts = monitor.run(&["fleet", "hosts", "--json"]).fine();
+        hosts.contains("\"state\":\"up\"")
+    };
+    // The monitor knows such a stream from its agents.
+    until("the agent is connected", is_up);
     monitor.place("all", "select count(*) from IO");
     monitor.place("paths", "select pdisk, path from IOpath");
     until("the recording is replayed", || {
@@ -184,7 +190,6 @@ fn an_agent_of_a_recording_is_asked_for_a_stream_of_its_host() {
             .lines()
             .any(|line| line.ends_with(",20"))
     });
-    let hosts = monitor.run(&["fleet", "hosts", "--json"]).fine();
-    assert!(hosts.contains("\"state\":\"up\""), "{hosts}");
+    assert!(is_up());
     assert!(!agents[0].printed().contains("panicked"));
 }

@@ -38,8 +38,8 @@ fn has_column(watched: &mut Watched) -> bool {
     (major, minor) >= (6, 6)
 }
 
-/// The streams of all levels are attached, and the bytes written to each file are those of the load,
-/// on the device and below it.
+/// The streams of all levels are attached, and the bytes written to each file are those of the
+/// load, on the device and below it.
 pub fn the_file_is_found_below(watched: &mut Watched) {
     if !has_column(watched) {
         let refused = watched.run(
