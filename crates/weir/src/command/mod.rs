@@ -37,6 +37,7 @@ mod monitor;
 mod option_names;
 mod outliers;
 mod path;
+mod probe_cost;
 mod probes;
 mod qemu_guard;
 pub mod query;

@@ -289,6 +289,44 @@ fn nothing_remains_attached_after_kill() {
     assert!(code_now() == code, "the code is as before");
 }
 
+/// The switches of all processors since the start of the machine (proc_stat(5)).
+fn switches() -> u64 {
+    let stat = std::fs::read_to_string("/proc/stat").expect("it is always there");
+    let line = stat.lines().find_map(|line| line.strip_prefix("ctxt "));
+    line.expect("a count").parse().expect("a number")
+}
+
+#[test]
+fn the_cost_of_a_hit_is_measured() {
+    if !watchable("probes") {
+        return;
+    }
+    let before = switches();
+    let args = ["probes", "--cost", "--for", "500ms", "--json"];
+    let measured = run(&[&args[..], &["tp:sched:sched_switch"]].concat());
+    let all = switches() - before;
+    let row = &rows(&measured.fine())[0];
+    let int = |name: &str| {
+        row[name]
+            .as_u64()
+            .unwrap_or_else(|| panic!("{name}: {row}"))
+    };
+    // weir itself sleeps and wakes up.
+    assert!((1..=all).contains(&int("hits")), "{all} switches: {row}");
+    assert!(int("span_ns") >= 500_000_000, "{row}");
+    let per_hit = int("program_ns") as f64 / int("hits") as f64;
+    assert_eq!(row["per_hit_ns"], per_hit, "{row}");
+
+    // Nothing hits this probe, and no program can be at that one.
+    let none = run(&[&args[..], &["tp:block:block_rq_error"]].concat()).fine();
+    assert_eq!(rows(&none)[0]["per_hit_ns"], Value::Null, "{none}");
+    let many = run(&["probes", "--cost", "tp:syscalls:*"]);
+    assert_eq!(many.code, 2, "{}", many.err);
+    assert!(many.err.contains("at most 64 are measured"), "{}", many.err);
+    let alone = run(&["probes", "--for", "1s", "tp:block:*"]);
+    assert_eq!(alone.code, 2, "{}", alone.err);
+}
+
 /// A process that ends with the test.
 struct Ending(Child);
 

@@ -6,8 +6,9 @@ mod floor;
 
 pub use floor::FloorPrograms;
 
+use std::fs;
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use libbpf_rs::libbpf_sys::{self, bpf_prog_info};
 use weir_model::Nanos;
@@ -57,19 +58,74 @@ impl Statistics {
     }
 }
 
-/// The statistics of one program.
-pub(super) fn run_time(tracepoint: &'static str, program: BorrowedFd<'_>) -> RunTime {
+/// The runs of a program of another process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProgramRuns {
+    /// The kernel's number of the program.
+    pub id: u32,
+    /// Its name, at most 15 bytes.
+    pub name: String,
+    /// Number of runs since statistics were enabled.
+    pub runs: u64,
+    /// Total time of the runs.
+    pub time_ns: u64,
+}
+
+/// The runs of the programs that a process has open; empty if it has ended. A program that is
+/// closed meanwhile is omitted.
+///
+/// # Errors
+/// If the descriptors of the process cannot be read.
+pub fn programs_of(pid: u32) -> io::Result<Vec<ProgramRuns>> {
+    let directory = match fs::read_dir(format!("/proc/{pid}/fdinfo")) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        directory => directory?,
+    };
+    let mut ids: Vec<u32> = Vec::new();
+    for entry in directory {
+        // The descriptor may be closed meanwhile.
+        let text = fs::read_to_string(entry?.path()).unwrap_or_default();
+        let mut lines = text.lines();
+        let id = lines.find_map(|line| line.strip_prefix("prog_id:")?.trim().parse().ok());
+        // That of a link is the one of its program.
+        ids.extend(id.filter(|id| !ids.contains(id)));
+    }
+    Ok(ids.into_iter().filter_map(program_runs).collect())
+}
+
+fn program_runs(id: u32) -> Option<ProgramRuns> {
+    // SAFETY: a system call on a number; the returned descriptor has no other owner.
+    let fd = unsafe { libbpf_sys::bpf_prog_get_fd_by_id(id) };
+    // SAFETY: as there is no error, this is an open descriptor, owned only here.
+    let program = (fd >= 0).then(|| unsafe { OwnedFd::from_raw_fd(fd) })?;
+    let info = information(program.as_fd())?;
+    let name = info.name.iter().map(|c| *c as u8).take_while(|c| *c != 0);
+    Some(ProgramRuns {
+        id,
+        name: String::from_utf8_lossy(&name.collect::<Vec<u8>>()).into_owned(),
+        runs: info.run_cnt,
+        time_ns: info.run_time_ns,
+    })
+}
+
+/// What the kernel reports of a program.
+fn information(program: BorrowedFd<'_>) -> Option<bpf_prog_info> {
     let mut info = bpf_prog_info::default();
     let mut bytes = size_of::<bpf_prog_info>() as u32;
     // SAFETY: a buffer for the answer and its true size, both alive during the call.
     let failed =
         unsafe { libbpf_sys::bpf_prog_get_info_by_fd(program.as_raw_fd(), &mut info, &mut bytes) };
-    if failed != 0 {
+    (failed == 0).then_some(info)
+}
+
+/// The statistics of one program.
+pub(super) fn run_time(tracepoint: &'static str, program: BorrowedFd<'_>) -> RunTime {
+    let Some(info) = information(program) else {
         return RunTime {
             tracepoint,
             ..RunTime::default()
         };
-    }
+    };
     RunTime {
         tracepoint,
         runs: info.run_cnt,
