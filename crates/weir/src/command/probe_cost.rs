@@ -4,7 +4,6 @@
 //! kernel counts the runs of its programs and their time.
 
 use std::process::{Child, Command, Stdio};
-use std::thread;
 use std::time::{Duration, Instant};
 
 use weir_runtime::failure::Failure;

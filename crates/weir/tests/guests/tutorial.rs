@@ -69,6 +69,18 @@ fn the_tutorial_explains_the_latency_spike_of_the_demonstration() {
         );
     }
 
+    // The level with the time, and the waits for a processor.
+    assert!(
+        parts[5].contains("web /dev/vda /dev/loop") && parts[5].contains("time: device ("),
+        "{}",
+        parts[5]
+    );
+    assert!(
+        parts[6].contains("web") && parts[6].contains("db"),
+        "{}\n{stderr}",
+        parts[6]
+    );
+
     // The reads of `web` are slow in those seconds in which `db` writes most.
     let seconds = "Rstream(select count(*) as n, \
                    sum(case when vm = 'db' then 1 else 0 end) as db, \
