@@ -60,6 +60,9 @@ pub struct Lease {
     /// The instance of an alert that requested it.
     #[serde(default)]
     pub alert: Option<String>,
+    /// How long after its end the action is not repeated for that instance.
+    #[serde(default)]
+    pub cooldown_ns: Nanos,
     /// What the witness of the alert showed.
     #[serde(default)]
     pub effect: Option<String>,
@@ -304,6 +307,7 @@ impl Lease {
             holder: this_process(),
             boot: boot_id(),
             alert: None,
+            cooldown_ns: 0,
             effect: None,
             stage: LeaseStage::Announced,
         })
@@ -348,6 +352,9 @@ impl Lease {
             "alert": self.alert,
             "effect": self.effect,
         });
+        if self.cooldown_ns > 0 {
+            event["cooldown_ns"] = self.cooldown_ns.into();
+        }
         if let (Value::Object(event), Ok(Value::Object(stage))) =
             (&mut event, serde_json::to_value(&self.stage))
         {

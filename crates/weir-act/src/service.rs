@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use weir_model::Nanos;
+use weir_runtime::run_loop::wall_clock;
 
 use crate::ActError;
 use crate::lease::{EndCause, EndOutcome, Lease, LeaseStage, recover};
@@ -69,7 +70,6 @@ pub struct ActService {
 struct HeldLease {
     lease: Lease,
     instance: String,
-    cooldown_ns: Nanos,
     /// When it ends, by a clock that is never set.
     deadline: Instant,
     /// Its end failed, and is tried again.
@@ -95,12 +95,13 @@ impl ActService {
             Err(error) => failed(&lease.event(), &error),
         };
         let steps = recovered.into_iter().map(step).collect();
+        let cooling = cooling(&store.log()?, wall_clock());
         let service = ActService {
             store,
             policy,
             find,
             held: Vec::new(),
-            cooling: BTreeMap::new(),
+            cooling,
             started: 0,
         };
         Ok((service, steps))
@@ -210,7 +211,6 @@ impl ActService {
         self.held.push(HeldLease {
             lease,
             instance: request.instance.clone(),
-            cooldown_ns: request.cooldown_ns,
             deadline: Instant::now() + hold,
             is_failed: false,
         });
@@ -229,6 +229,7 @@ impl ActService {
         let mut lease = Lease::planned(target, &limit, now, request.hold_ns)?;
         lease.id = format!("{}-{}", lease.id, self.started);
         lease.alert = Some(request.instance.clone());
+        lease.cooldown_ns = request.cooldown_ns;
         Ok(lease)
     }
 
@@ -283,8 +284,9 @@ impl ActService {
         };
         let held = self.held.remove(at);
         self.cooling.retain(|_, until| *until > now);
-        if held.cooldown_ns > 0 && self.cooling.len() < COOLING_MAX {
-            let until = now.saturating_add(held.cooldown_ns);
+        let cooldown_ns = held.lease.cooldown_ns;
+        if cooldown_ns > 0 && self.cooling.len() < COOLING_MAX {
+            let until = now.saturating_add(cooldown_ns);
             self.cooling.insert(held.instance, until);
         }
     }
@@ -309,6 +311,19 @@ impl ActService {
     }
 }
 
+/// The cooldowns that last at `now`, from the ends of leases in the log.
+fn cooling(log: &[Value], now: Nanos) -> BTreeMap<String, Nanos> {
+    let end = |step: &Value| {
+        let is_end = step["stage"] == "ended";
+        let instance = step["alert"].as_str().filter(|_| is_end)?;
+        let until = step["at"].as_i64()?;
+        let until = until.saturating_add(step["cooldown_ns"].as_i64()?);
+        (until > now).then(|| (instance.to_owned(), until))
+    };
+    // Of one instance, the last.
+    log.iter().filter_map(end).take(COOLING_MAX).collect()
+}
+
 fn ended(lease: &Lease, cause: EndCause, outcome: &EndOutcome) -> Value {
     let mut lease = lease.clone();
     lease.stage = LeaseStage::Ended {
@@ -329,4 +344,25 @@ fn failed(event: &Value, error: &ActError) -> Value {
     step["event"] = json!("failed");
     step["text"] = json!(format!("not undone: {error}; trying again"));
     step
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cooldowns_that_last_follow_from_the_log() {
+        let step = |stage: &str, alert: Option<&str>, at: Nanos, cooldown_ns: Option<Nanos>| json!({"stage": stage, "alert": alert, "at": at, "cooldown_ns": cooldown_ns});
+        let log = [
+            step("ended", Some("a"), 100, Some(50)),
+            step("applied", Some("a"), 130, Some(50)),
+            step("ended", Some("a"), 140, Some(50)),
+            step("ended", Some("b"), 100, Some(50)),
+            step("applied", Some("c"), 140, Some(50)),
+            step("ended", Some("d"), 140, None),
+            step("ended", None, 140, Some(50)),
+        ];
+        let found = cooling(&log, 150);
+        assert_eq!(found, BTreeMap::from([("a".to_owned(), 190)]));
+    }
 }

@@ -232,7 +232,7 @@ fn without_an_allow_list_an_action_is_proposed_only() {
 #[test]
 fn an_action_is_undone_when_the_process_that_watches_is_killed() {
     let test = "an_action_is_undone_when_the_process_that_watches_is_killed";
-    let Some(scene) = Scene::new(test) else {
+    let Some(mut scene) = Scene::new(test) else {
         return;
     };
     let mut watch = scene.watch(&["--act", "noisy"]);
@@ -241,7 +241,15 @@ fn an_action_is_undone_when_the_process_that_watches_is_killed() {
     watch.child.kill().unwrap();
     wait_until("the limit is undone", || scene.noisy.limit().is_empty());
 
+    // Its cooldown lasts, although no process knows it any more.
+    let mut watch = scene.watch(&["--act", "noisy"]);
+    let refused = watch.step("refused");
+    let cause = refused["cause"].as_str().unwrap();
+    assert!(cause.starts_with("its cooldown lasts "), "{refused}");
+    drop(watch);
+
     // The process that carries out actions is killed as well: the next command undoes it.
+    scene.leases = scene.scratch.path().join("others").display().to_string();
     let mut watch = scene.watch(&["--act", "noisy"]);
     watch.step("applied");
     let holder = run(&["act", "log", "--json", "--state", &scene.leases]).fine();
