@@ -42,6 +42,7 @@ fn lease(knob: &Knob, holder: Holder) -> Lease {
         holder,
         boot: boot_id(),
         alert: None,
+        cooldown_ns: 0,
         effect: None,
         stage: LeaseStage::Announced,
     }
