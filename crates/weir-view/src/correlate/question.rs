@@ -9,19 +9,43 @@ use weir_workload::{HostedDisk, SubjectName};
 
 use crate::workload::rows::{int, text};
 
+/// Where the steps are from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StepSource {
+    /// This host: the kernel can aggregate them.
+    Host,
+    /// The hosts of a fleet.
+    Fleet,
+    /// A recording: the insert of a request may be unknown, and rows may be of several hosts.
+    Recording,
+}
+
+impl StepSource {
+    /// True if they happen now.
+    pub fn is_live(self) -> bool {
+        self != StepSource::Recording
+    }
+
+    fn has_hosts(self) -> bool {
+        self != StepSource::Host
+    }
+}
+
 /// The device in the row of all disks, which marks the end of a step also when all are idle.
 const EVERYTHING: &str = "(all)";
 
 /// The query: host, VM, disk of the VM and device, and the requests, bytes, known latencies and
-/// their sum of each step. The kernel can aggregate it; only of a recording the insert may be
-/// unknown, and only there rows may be of several hosts.
-pub fn query(step: Duration, live: bool) -> String {
+/// their sum of each step.
+pub fn query(step: Duration, source: StepSource) -> String {
     let step = quantity::span_text(step);
-    let (host, time) = match live {
-        true => ("", "latency"),
-        false => ("host, ", "coalesce(latency, service)"),
+    let time = match source.is_live() {
+        true => "latency",
+        false => "coalesce(latency, service)",
     };
-    let no_host = if live { "" } else { "null, " };
+    let (host, no_host) = match source.has_hosts() {
+        true => ("host, ", "null, "),
+        false => ("", ""),
+    };
     let load = format!(
         "count(*) as requests, sum(bytes) as bytes, count({time}) as timed,\n    sum({time}) as time"
     );
@@ -33,9 +57,9 @@ pub fn query(step: Duration, live: bool) -> String {
 }
 
 /// A row of the query for such a source: a disk and its load; `None` for the row of all disks.
-pub fn load(batch: &Batch, row: usize, live: bool) -> Option<(HostedDisk, StepLoad)> {
+pub fn load(batch: &Batch, row: usize, source: StepSource) -> Option<(HostedDisk, StepLoad)> {
     let (host, columns) = match &batch.columns[..] {
-        columns if live => (None, columns),
+        columns if !source.has_hosts() => (None, columns),
         [host, columns @ ..] => (text(host, row).map(|name| name.as_str()), columns),
         [] => (None, &[][..]),
     };
@@ -65,10 +89,10 @@ mod tests {
     use weir_query::compile;
 
     #[test]
-    fn both_queries_are_correct() {
-        for live in [false, true] {
-            let text = query(Duration::from_secs(1), live);
-            let options = weir_runtime::question::options(live);
+    fn all_queries_are_correct() {
+        for source in [StepSource::Host, StepSource::Fleet, StepSource::Recording] {
+            let text = query(Duration::from_secs(1), source);
+            let options = weir_runtime::question::options(source.is_live());
             let checked = compile(&text, &Catalog::builtin(), &options);
             assert!(checked.is_ok(), "{text}: {:?}", checked.err());
         }

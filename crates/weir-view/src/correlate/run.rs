@@ -1,4 +1,5 @@
-//! [`run`]: reads the steps and prints windows and the summary.
+//! [`run`]: reads the steps and prints windows and the summary; [`FleetCorrelation`] does so with
+//! the steps that a monitor sends.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
@@ -20,7 +21,7 @@ use weir_tap::ebpf::Files;
 use weir_workload::HostedDisk;
 use weir_workload::correlation::{CorrelatedMetric, CorrelationOptions, DiskCorrelator, StepLoad};
 
-use super::question;
+use super::question::{self, StepSource};
 
 /// What is compared and printed.
 #[derive(Clone, Debug)]
@@ -51,23 +52,17 @@ pub fn run(
     stop: &Stop,
 ) -> Result<RunReport, Failure> {
     let live = source.is_live();
-    let question = QueryText::new(question::query(options.step, live));
+    let of = match live {
+        true => StepSource::Host,
+        false => StepSource::Recording,
+    };
+    let question = QueryText::new(question::query(options.step, of));
     let checked = question.compile_over(source)?;
     let plan = device_names::resolved(&checked.plan, source);
     let placement = plans::placed(&[&*plan], &source.capabilities()?);
     let target = output::standard_output(live)?;
     let inputs = source::open(source, &placement, stop)?;
-    let step_ns = quantity::nanos(options.step);
-    let steps = Arc::new(Mutex::new(Steps {
-        correlator: DiskCorrelator::new(options.metric, step_ns, options.correlation),
-        options: options.clone(),
-        live,
-        target,
-        at: None,
-        loads: Vec::new(),
-        is_first: true,
-        is_incomplete: false,
-    }));
+    let steps = Arc::new(Mutex::new(Steps::new(options, of, target)));
     let shows = placement.plans.iter();
     let shows = shows.map(|plan| Show::new(engine.add(plan), Box::new(Sampler(steps.clone()))));
     let shows = shows.collect();
@@ -86,14 +81,47 @@ pub fn run(
     };
     source::drop_privileges(source, &inputs, Files::Open)?;
     let report = run_loop::run(engine, inputs, shows, loop_options, stop);
+    conclude(&steps, report)
+}
+
+/// Writes the page and the summary after the steps; their failures do not hide that of the run.
+fn conclude<T>(steps: &Mutex<Steps>, ending: Result<T, Failure>) -> Result<T, Failure> {
     let mut steps = steps.lock().expect("no panic while locked");
     let page = steps.write_page();
     let summary = steps.print_summary();
-    let report = report?;
+    let ending = ending?;
     page?;
     match summary {
-        Ok(()) | Err(SinkError::Closed { .. }) => Ok(report),
+        Ok(()) | Err(SinkError::Closed { .. }) => Ok(ending),
         Err(error) => Err(error.into()),
+    }
+}
+
+/// The windows and the summary of the steps that a monitor sends.
+pub struct FleetCorrelation(Arc<Mutex<Steps>>);
+
+impl FleetCorrelation {
+    /// Without steps.
+    ///
+    /// # Errors
+    /// When there is no standard output.
+    pub fn new(options: &CorrelateOptions) -> Result<FleetCorrelation, Failure> {
+        let target = output::standard_output(true)?;
+        let steps = Steps::new(options, StepSource::Fleet, target);
+        Ok(FleetCorrelation(Arc::new(Mutex::new(steps))))
+    }
+
+    /// The sink for the rows of [`question::query`].
+    pub fn sink(&self) -> Box<dyn Sink> {
+        Box::new(Sampler(self.0.clone()))
+    }
+
+    /// Writes the page and the summary.
+    ///
+    /// # Errors
+    /// That of `ending`, or of the output.
+    pub fn conclude<T>(&self, ending: Result<T, Failure>) -> Result<T, Failure> {
+        conclude(&self.0, ending)
     }
 }
 
@@ -101,7 +129,7 @@ pub fn run(
 struct Steps {
     correlator: DiskCorrelator,
     options: CorrelateOptions,
-    live: bool,
+    source: StepSource,
     target: Target,
     /// The end of the step of `loads`.
     at: Option<Nanos>,
@@ -113,6 +141,20 @@ struct Steps {
 }
 
 impl Steps {
+    fn new(options: &CorrelateOptions, source: StepSource, target: Target) -> Steps {
+        let step_ns = quantity::nanos(options.step);
+        Steps {
+            correlator: DiskCorrelator::new(options.metric, step_ns, options.correlation),
+            options: options.clone(),
+            source,
+            target,
+            at: None,
+            loads: Vec::new(),
+            is_first: true,
+            is_incomplete: false,
+        }
+    }
+
     fn add(&mut self, batch: &Batch) -> Result<(), SinkError> {
         for row in 0..batch.len() {
             let at = batch.ts[row];
@@ -120,7 +162,7 @@ impl Steps {
                 self.close()?;
                 self.at = Some(at);
             }
-            self.loads.extend(question::load(batch, row, self.live));
+            self.loads.extend(question::load(batch, row, self.source));
         }
         Ok(())
     }
@@ -139,7 +181,7 @@ impl Steps {
             return Ok(());
         }
         let report = self.correlator.report();
-        let Some(mut report) = report.filter(|_| self.live) else {
+        let Some(mut report) = report.filter(|_| self.source.is_live()) else {
             return Ok(());
         };
         let top = self.options.top;

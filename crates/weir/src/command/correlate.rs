@@ -5,16 +5,20 @@ use std::time::Duration;
 
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
+use weir_monitor::client::show::{self, PrintOptions};
+use weir_monitor::client::statements;
 use weir_query::engine::{Engine, EngineOptions};
-use weir_view::correlate::question;
-use weir_view::correlate::run::{self, CorrelateOptions};
+use weir_view::correlate::question::{self, StepSource};
+use weir_view::correlate::run::{self, CorrelateOptions, FleetCorrelation};
 use weir_workload::correlation::{CorrelatedMetric, CorrelationOptions, WINDOW_STEPS};
 
-use crate::args::SourceArgs;
+use crate::args::{FleetArgs, SourceArgs, agents_choose};
 use weir_runtime::failure::{Ending, Failure};
 use weir_runtime::output;
 use weir_runtime::quantity;
+use weir_runtime::question::QueryText;
 use weir_runtime::run_loop::{Stop, conclude};
+use weir_wire::Submit;
 
 /// With shorter steps, weir's own load would dominate.
 const STEP_MIN: Duration = Duration::from_millis(100);
@@ -25,11 +29,13 @@ const STEP_MIN: Duration = Duration::from_millis(100);
 /// window reaches the threshold at any lag, and that chance does not explain. For each pair: the
 /// coefficient, the disk that leads and by how much, and whether both move together or the load of
 /// one raises the latency of the other at equal load of its own. Live, the pairs are printed at
-/// each step, and a summary at Ctrl-C or after the time of --for; of a recording, the summary.
+/// each step, and a summary at Ctrl-C or after the time of --for; of a recording, the summary. With
+/// --monitor, the disks are those of all hosts of a fleet.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
     weir correlate\n  \
     weir correlate --metric latency --window 5m --lag 30s --for 20m\n  \
+    weir correlate --monitor monitor.example --metric latency\n  \
     weir correlate --from recording.parquet --threshold 0.9 --html pairs.html\n  \
     weir correlate --from recording.parquet --step 100ms --window 10s --lag 1s --json")]
 pub struct CorrelateArgs {
@@ -64,6 +70,8 @@ pub struct CorrelateArgs {
     show_query: bool,
     #[command(flatten)]
     source: SourceArgs,
+    #[command(flatten)]
+    fleet: FleetArgs,
 }
 
 fn metrics() -> impl TypedValueParser<Value = CorrelatedMetric> {
@@ -105,8 +113,14 @@ pub fn run(args: &CorrelateArgs, verbose: bool) -> Result<Ending, Failure> {
         json: args.json,
         html: args.html.clone(),
     };
+    let in_fleet = args.fleet.monitor.is_some();
     if args.show_query {
-        let query = question::query(args.step, args.source.is_live());
+        let source = match args.source.is_live() {
+            true if in_fleet => StepSource::Fleet,
+            true => StepSource::Host,
+            false => StepSource::Recording,
+        };
+        let query = question::query(args.step, source);
         output::print(&format!("{query}\n"))?;
         return Ok(Ending::Done);
     }
@@ -115,9 +129,41 @@ pub fn run(args: &CorrelateArgs, verbose: bool) -> Result<Ending, Failure> {
         output::writable(path)?;
     }
     let stop = Stop::on_signals()?;
+    if in_fleet {
+        return of_fleet(args, &options, &stop);
+    }
     let engine = Engine::new(EngineOptions::default());
     let report = run::run(&args.source, engine, &options, &stop)?;
     conclude(report, verbose)
+}
+
+/// Compares the disks of a fleet.
+fn of_fleet(
+    args: &CorrelateArgs,
+    options: &CorrelateOptions,
+    stop: &Stop,
+) -> Result<Ending, Failure> {
+    agents_choose(&args.source)?;
+    let question = QueryText::new(question::query(args.step, StepSource::Fleet));
+    let (checked, mut client) = statements::checked(&question, || args.fleet.connect())?;
+    let placed = client.submit(&Submit {
+        query: checked.with_views(&question.text),
+        name: None,
+        standing: false,
+        place: None,
+        script: None,
+    })?;
+    let answer = show::answer(&placed, false)?;
+    let correlation = FleetCorrelation::new(options)?;
+    let watched = PrintOptions {
+        query: &placed,
+        standing: false,
+        duration: args.source.span,
+        instant_ns: 1,
+    };
+    let sink = correlation.sink();
+    let ending = show::print_results(&mut client, &watched, &answer, sink, stop);
+    correlation.conclude(ending)
 }
 
 /// Window and lag in steps.

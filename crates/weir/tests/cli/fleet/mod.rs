@@ -5,6 +5,7 @@ mod access;
 mod alerts;
 mod answers;
 mod console;
+mod correlate;
 mod hosts;
 mod measured;
 mod operations;
