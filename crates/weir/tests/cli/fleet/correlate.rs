@@ -1,5 +1,5 @@
-//! `weir correlate --monitor`: disks of two hosts with the same bursts, and one of a third host with
-//! its own.
+//! `weir correlate --monitor`: disks of two hosts with the same bursts, and one of a third host
+//! with its own.
 
 use serde_json::Value as Json;
 
