@@ -8,6 +8,7 @@
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -18,6 +19,7 @@ use weir_monitor::{
 };
 use weir_query::CheckOptions;
 use weir_query::alert::{AlertFile, compile_alerts};
+use weir_query::engine::QueryId;
 use weir_runtime::config;
 use weir_runtime::failure::Failure;
 use weir_runtime::output;
@@ -52,6 +54,8 @@ const LIMITS: PublisherLimits = PublisherLimits {
 pub struct FleetAlertFile {
     file: AlertFile,
     routes: RouteFile,
+    /// The texts of both files.
+    texts: [String; 2],
 }
 
 impl FleetAlertFile {
@@ -71,31 +75,103 @@ impl FleetAlertFile {
                 rule.name
             )));
         }
-        let routes = match routes {
-            Some(path) => config::load::<RouteFile>(Some(path), "")?.config,
-            None => RouteFile::default(),
+        let (routes, text_of_routes) = match routes {
+            Some(path) => {
+                let routes = config::load::<RouteFile>(Some(path), "")?.config;
+                (routes, std::fs::read_to_string(path)?)
+            }
+            None => (RouteFile::default(), String::new()),
         };
-        Ok(FleetAlertFile { file, routes })
+        Ok(FleetAlertFile {
+            file,
+            routes,
+            texts: [text.text, text_of_routes],
+        })
     }
+
+    /// The queries of the rules.
+    ///
+    /// # Errors
+    /// When the monitor cannot run one of them.
+    fn prepared(&self, monitor: &Monitor) -> Result<Vec<Prepared>, Failure> {
+        let prepared = self.file.rules.iter().map(|rule| {
+            let prepared = Prepared::of_plan(&rule.plan, monitor);
+            prepared.map_err(|refusal| refused(&rule.name, &refusal.to_string()))
+        });
+        prepared.collect()
+    }
+}
+
+fn refused(rule: &str, why: &str) -> Failure {
+    Failure::words(format_args!("alert `{rule}`: {why}"))
 }
 
 /// See the module's documentation.
 pub struct FleetAlerts {
     board: Arc<Mutex<Board>>,
     reported: Arc<Mutex<Vec<AlertChange>>>,
+    /// Their queries.
+    queries: Vec<QueryId>,
+    /// Another file replaces them: the end of their queries is no failure.
+    is_replaced: Arc<AtomicBool>,
+    texts: [String; 2],
 }
 
 impl FleetAlerts {
-    /// Starts the alerts, with their states in `directory`; to be called before time advances.
+    /// Replaces `current` by the alerts of a file, unless their texts are equal; true if it did.
+    /// Rules with the same text continue from their states, as after a restart of the monitor.
+    ///
+    /// # Errors
+    /// When a rule cannot run: then nothing has changed. When a file cannot be used: then no alert
+    /// runs.
+    pub fn replace(
+        current: &mut Option<FleetAlerts>,
+        file: Option<FleetAlertFile>,
+        directory: &Path,
+        monitor: &mut Monitor,
+        now: Nanos,
+    ) -> Result<bool, Failure> {
+        let texts = file.as_ref().map(|file| &file.texts);
+        if current.as_ref().map(|alerts| &alerts.texts) == texts {
+            return Ok(false);
+        }
+        if let Some(file) = &file {
+            file.prepared(monitor)?;
+        }
+        if let Some(alerts) = current.take() {
+            alerts.stop(monitor);
+        }
+        let started = file.map(|file| FleetAlerts::start(file, directory, monitor, now));
+        *current = started.transpose()?;
+        Ok(true)
+    }
+
+    fn stop(mut self, monitor: &mut Monitor) {
+        self.advance(monitor);
+        self.close();
+        self.is_replaced.store(true, Ordering::Relaxed);
+        for query in &self.queries {
+            monitor.stop(*query, "the file of alerts was replaced");
+        }
+        monitor.clear_alerts();
+    }
+
+    /// Starts the alerts, with their states in `directory`.
     ///
     /// # Errors
     /// When a file cannot be used, or a rule cannot run.
     pub fn start(
-        FleetAlertFile { file, routes }: FleetAlertFile,
+        alerts: FleetAlertFile,
         directory: &Path,
         monitor: &mut Monitor,
         now: Nanos,
     ) -> Result<FleetAlerts, Failure> {
+        let prepared = alerts.prepared(monitor)?;
+        let FleetAlertFile {
+            file,
+            routes,
+            texts,
+        } = alerts;
         let failed = |path: &Path, error: std::io::Error| {
             Failure::world(format_args!("{}: {error}", path.display()))
         };
@@ -126,25 +202,31 @@ impl FleetAlerts {
             is_changed: false,
         };
         let (board, sinks) = Board::new(runs, Box::new(consumer));
-        for (at, (rule, sink)) in file.rules.iter().zip(sinks).enumerate() {
-            let refused =
-                |why: String| Failure::words(format_args!("alert `{}`: {why}", rule.name));
-            let prepared = Prepared::of_plan(&rule.plan, monitor);
-            let prepared = prepared.map_err(|refusal| refused(refusal.to_string()))?;
+        let is_replaced = Arc::<AtomicBool>::default();
+        let mut queries = Vec::new();
+        let rules = file.rules.iter().zip(prepared).zip(sinks);
+        for (at, ((rule, prepared), sink)) in rules.enumerate() {
             let observer = RuleObserver {
                 rule: at,
                 board: board.clone(),
                 sink,
                 begin: now,
                 failed: (0, 0),
+                is_replaced: is_replaced.clone(),
             };
             let publisher = Publisher::new(prepared.answer.clone(), LIMITS, Vec::new());
             let publisher = publisher.observed_by(Box::new(observer));
             let name = format!("alert {}", rule.name);
             let started = monitor.start(&name, &prepared.cut, false, publisher, now);
-            started.map_err(|error| refused(error.to_string()))?;
+            queries.push(started.map_err(|error| refused(&rule.name, &error.to_string()))?);
         }
-        Ok(FleetAlerts { board, reported })
+        Ok(FleetAlerts {
+            board,
+            reported,
+            queries,
+            is_replaced,
+            texts,
+        })
     }
 
     /// Passes the changes since the last call to the monitor, for its streams.
@@ -172,6 +254,8 @@ struct RuleObserver {
     begin: Nanos,
     /// How many hosts could not run the query, and how often there were more than before.
     failed: (u64, i64),
+    /// As in [`FleetAlerts`].
+    is_replaced: Arc<AtomicBool>,
 }
 
 impl RuleObserver {
@@ -212,8 +296,10 @@ impl ResultObserver for RuleObserver {
     }
 
     fn end(&mut self, why: &str) {
-        let ended = self.sink.fail(why);
-        self.report(ended);
+        if !self.is_replaced.load(Ordering::Relaxed) {
+            let ended = self.sink.fail(why);
+            self.report(ended);
+        }
     }
 }
 

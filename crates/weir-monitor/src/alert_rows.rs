@@ -44,6 +44,12 @@ impl AlertRows {
         }
     }
 
+    /// Removes all instances.
+    pub fn clear(&mut self) {
+        self.is_changed |= !self.states.is_empty();
+        self.states.clear();
+    }
+
     /// The rows of the stream and the changes of the relation since the last call, at `watermark`.
     pub fn release(&mut self, watermark: Nanos) -> Option<(Batch, Batch)> {
         if !std::mem::take(&mut self.is_changed) {

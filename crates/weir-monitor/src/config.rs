@@ -27,6 +27,7 @@ pub const APPLIED: &[&str] = &[
     "limits.snapshot",
     "limits.rows_per_second",
     "query ",
+    "alerts.",
 ];
 
 /// The configuration of a monitor.

@@ -399,6 +399,11 @@ impl Monitor {
         }
     }
 
+    /// Removes all instances of alerts, without changes in stream `alerts`.
+    pub fn clear_alerts(&mut self) {
+        self.alerts.clear();
+    }
+
     /// Adds an instance of an alert that was present before a restart.
     pub fn restore_alert(&mut self, instance: AlertInstance) {
         self.alerts.set(instance);

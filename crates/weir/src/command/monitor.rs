@@ -115,7 +115,7 @@ pub fn run(args: &MonitorArgs, verbose: bool) -> Result<Ending, Failure> {
             }
             if again.swap(false, Ordering::Relaxed) {
                 status.reloading();
-                reload.reload(&mut registry, monitor);
+                reload.reload(&mut registry, monitor, &mut alerts);
                 status.started();
             }
         },
@@ -138,8 +138,13 @@ struct Reload<'a> {
 
 impl Reload<'_> {
     /// Applies the configuration file as it is now. If it has errors, nothing changes.
-    fn reload(&mut self, registry: &mut Registry, monitor: &mut Monitor) {
-        match self.try_reload(registry, monitor) {
+    fn reload(
+        &mut self,
+        registry: &mut Registry,
+        monitor: &mut Monitor,
+        alerts: &mut Option<FleetAlerts>,
+    ) {
+        match self.try_reload(registry, monitor, alerts) {
             Ok(changes) => info!("reloaded: {changes}"),
             Err(failure) => {
                 error!(reason = %failure.text(), "not reloaded, the configuration is unchanged");
@@ -151,10 +156,16 @@ impl Reload<'_> {
         &mut self,
         registry: &mut Registry,
         monitor: &mut Monitor,
+        running: &mut Option<FleetAlerts>,
     ) -> Result<Changes, Failure> {
         let loaded = load(self.args)?;
         weir_monitor::check_queries(&loaded.config.queries)?;
-        alerts(&loaded.config)?;
+        let file = alerts(&loaded.config)?;
+        // The state directory does not change before a restart.
+        let directory = self.loaded.config.state.join(ALERTS);
+        if FleetAlerts::replace(running, file, &directory, monitor, wall_clock())? {
+            info!("the alerts are those of the file as it is now");
+        }
         self.server.reload()?;
         let config = &loaded.config;
         monitor.set_pace(nanos(config.heartbeat.0), nanos(config.idle.0));

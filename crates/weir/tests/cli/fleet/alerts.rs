@@ -55,6 +55,56 @@ fn an_alert_of_the_fleet_survives_a_restart_of_the_monitor() {
 }
 
 #[test]
+fn a_reload_replaces_the_alerts_and_keeps_the_states_of_those_that_did_not_change() {
+    let present = "create alert present as select host, state from hosts
+        when state = 'up' labels host;";
+    let other = present.replace("alert present", "alert other");
+    let monitor = Monitor::with_files(CONFIG, &[("alerts.cql", format!("{present}\n{other}"))]);
+    let trace = monitor.home.write("a.csv", &requests(10));
+    let _agents = monitor.agents(&[trace]);
+    let [first, second] =
+        ["present", "other"].map(|name| format!("{name},\"{name}{{host=\"\"a\"\"}}\",firing,,a"));
+    until("both fire", || {
+        let states = states(&monitor);
+        states.contains(&first) && states.contains(&second)
+    });
+    // One with errors changes nothing.
+    let wrong = present.replace("from hosts", "from host");
+    monitor.home.write("alerts.cql", &wrong);
+    monitor.signal("-HUP");
+    until("it is refused", || {
+        monitor.printed().contains("not reloaded")
+    });
+    assert!(states(&monitor).contains(&second));
+
+    let third = present.replace("alert present", "alert third");
+    monitor
+        .home
+        .write("alerts.cql", &format!("{present}\n{third}"));
+    monitor.signal("-HUP");
+    let third = first.replace("present", "third");
+    until("the new one fires, the old one again", || {
+        let states = states(&monitor);
+        states.contains(&first) && states.contains(&third)
+    });
+    assert!(!states(&monitor).contains("other"), "{}", states(&monitor));
+    // It was unknown in between, and did not fire a second time.
+    let log = monitor.home.read("state/alerts/events.jsonl");
+    let lines = log.lines().filter(|line| !line.contains("snapshot"));
+    let of_present = lines.filter(|line| line.contains("\"alert\":\"present\""));
+    let fired = of_present.filter(|line| line.contains("\"from\":\"clear\""));
+    assert_eq!(fired.count(), 1, "{log}");
+    // Without a change of the file nothing is replaced.
+    let lines = log.lines().count();
+    monitor.signal("-HUP");
+    until("it is reloaded again", || {
+        monitor.printed().matches("reloaded: ").count() == 2
+    });
+    let now = monitor.home.read("state/alerts/events.jsonl");
+    assert_eq!(now.lines().count(), lines, "{now}");
+}
+
+#[test]
 fn a_file_of_alerts_with_errors_is_refused_before_the_monitor_starts() {
     let check = |text: &str| {
         let home = crate::support::Scratch::new();
