@@ -42,6 +42,14 @@ const OF_THE_HOST: &[&str] = &[
 /// Suites of other packages that do the same.
 const SUITES_OF_THE_HOST: &[&str] = &["xtask, test soak"];
 
+/// Suites of the packages above that use processors only.
+const SUITES_OF_PROCESSORS: &[&str] = &[
+    "weir, test duckdb",
+    "weir, test features",
+    "weir, test fuzz_corpus",
+    "weir, test standard_queries",
+];
+
 /// The arguments of `cargo test` that select the tests of other kernels.
 const OF_KERNELS: [&str; 3] = ["--test", "guests", "kernels"];
 
@@ -109,8 +117,10 @@ pub fn run(args: &[String]) -> Result<()> {
 /// those that need processors only, with the documentation's examples.
 fn divided(suites: Vec<Suite>) -> (Vec<Suite>, Vec<Suite>) {
     let uses_host = |suite: &Suite| {
-        OF_THE_HOST.contains(&suite.package.as_str())
-            || SUITES_OF_THE_HOST.contains(&suite.name.as_str())
+        let name = suite.name.as_str();
+        let is_of_package = OF_THE_HOST.contains(&suite.package.as_str());
+        (is_of_package && !SUITES_OF_PROCESSORS.contains(&name))
+            || SUITES_OF_THE_HOST.contains(&name)
     };
     let (of_the_host, others): (Vec<_>, Vec<_>) = suites.into_iter().partition(uses_host);
     let others = others.into_iter().map(Suite::in_background);
