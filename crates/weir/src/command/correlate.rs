@@ -5,20 +5,17 @@ use std::time::Duration;
 
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use weir_monitor::client::show::{self, PrintOptions};
-use weir_monitor::client::statements;
 use weir_query::engine::{Engine, EngineOptions};
 use weir_view::correlate::question::{self, StepSource};
 use weir_view::correlate::run::{self, CorrelateOptions, FleetCorrelation};
 use weir_workload::correlation::{CorrelatedMetric, CorrelationOptions, WINDOW_STEPS};
 
-use crate::args::{FleetArgs, SourceArgs, agents_choose};
+use super::fleet_rows;
+use crate::args::{FleetArgs, SourceArgs};
 use weir_runtime::failure::{Ending, Failure};
 use weir_runtime::output;
 use weir_runtime::quantity;
-use weir_runtime::question::QueryText;
 use weir_runtime::run_loop::{Stop, conclude};
-use weir_wire::Submit;
 
 /// With shorter steps, weir's own load would dominate.
 const STEP_MIN: Duration = Duration::from_millis(100);
@@ -143,27 +140,17 @@ fn of_fleet(
     options: &CorrelateOptions,
     stop: &Stop,
 ) -> Result<Ending, Failure> {
-    agents_choose(&args.source)?;
-    let question = QueryText::new(question::query(args.step, StepSource::Fleet));
-    let (checked, mut client) = statements::checked(&question, || args.fleet.connect())?;
-    let placed = client.submit(&Submit {
-        query: checked.with_views(&question.text),
-        name: None,
-        standing: false,
-        place: None,
-        script: None,
-    })?;
-    let answer = show::answer(&placed, false)?;
-    let correlation = FleetCorrelation::new(options)?;
-    let watched = PrintOptions {
-        query: &placed,
-        standing: false,
-        duration: args.source.span,
-        instant_ns: 1,
+    let mut correlation = None;
+    let query = question::query(args.step, StepSource::Fleet);
+    let open = || {
+        let opened = correlation.insert(FleetCorrelation::new(options)?);
+        Ok(opened.sink())
     };
-    let sink = correlation.sink();
-    let ending = show::print_results(&mut client, &watched, &answer, sink, stop);
-    correlation.conclude(ending)
+    let ending = fleet_rows::read(&args.fleet, &args.source, query, open, stop);
+    match correlation {
+        Some(correlation) => correlation.conclude(ending),
+        None => ending,
+    }
 }
 
 /// Window and lag in steps.

@@ -24,6 +24,7 @@ mod explain;
 mod exporter;
 mod fleet;
 mod fleet_backup;
+mod fleet_rows;
 mod functions;
 mod hist;
 mod hist_collector;

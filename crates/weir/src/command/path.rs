@@ -4,19 +4,16 @@ use std::time::Duration;
 
 use clap::Args;
 
-use crate::args::{FleetArgs, LimitArgs, SourceArgs, agents_choose};
-use weir_monitor::client::show::{self, PrintOptions};
-use weir_monitor::client::statements;
+use super::fleet_rows;
+use crate::args::{FleetArgs, LimitArgs, SourceArgs};
 use weir_runtime::failure::{Ending, Failure};
 use weir_runtime::names::HostNames;
 use weir_runtime::output;
 use weir_runtime::quantity;
-use weir_runtime::question::QueryText;
 use weir_runtime::run_loop::{Stop, conclude};
 use weir_runtime::source::disk;
-use weir_view::path::run::{self, PathOptions};
+use weir_view::path::run::{self, PathOptions, PrintedTables};
 use weir_view::path::{GUEST_LEVELS, HOST_LEVELS, PathSelection};
-use weir_wire::Submit;
 
 /// With shorter intervals, weir's own load would dominate.
 const INTERVAL_MIN: Duration = Duration::from_millis(100);
@@ -119,26 +116,15 @@ pub fn run(args: &PathArgs, verbose: bool) -> Result<Ending, Failure> {
 
 /// Prints the tables of the guests of a fleet.
 fn of_guests(args: &PathArgs, options: &PathOptions, stop: &Stop) -> Result<Ending, Failure> {
-    agents_choose(&args.source)?;
-    let question = QueryText::new(options.selection.rows());
-    let (checked, mut client) = statements::checked(&question, || args.fleet.connect())?;
-    let placed = client.submit(&Submit {
-        query: checked.with_views(&question.text),
-        name: None,
-        standing: false,
-        place: None,
-        script: None,
-    })?;
-    let answer = show::answer(&placed, false)?;
-    let (sink, printed) = run::sink(options, stop)?;
-    let watched = PrintOptions {
-        query: &placed,
-        standing: false,
-        duration: args.source.span,
-        instant_ns: 1,
+    let mut printed = None;
+    let open = || {
+        let (sink, tables) = run::sink(options, stop)?;
+        printed = Some(tables);
+        Ok(sink)
     };
-    let ending = show::print_results(&mut client, &watched, &answer, sink, stop)?;
-    printed.conclude();
+    let query = options.selection.rows();
+    let ending = fleet_rows::read(&args.fleet, &args.source, query, open, stop)?;
+    printed.iter().for_each(PrintedTables::conclude);
     Ok(ending)
 }
 
