@@ -286,4 +286,40 @@ fn packets_equal_the_counters_of_their_devices() {
         assert_eq!((rows, after[1] - before[1]), (PACKETS, PACKETS), "{stream}");
         assert_eq!(after[0] - before[0], 1_042 * PACKETS, "{stream}");
     }
+    let query = format!(
+        "select bytes, latency from net_waits where device = '{}'",
+        link.0[0]
+    );
+    let observed = Observed::start(&query);
+    observed.until(|_| true, || send(10));
+    let before = link.counter(0, 9);
+    (0..PACKETS).for_each(|_| send(1_000));
+    let sent = link.counter(0, 9) - before;
+    observed.until(|row| row["bytes"] == 500 + 42, || send(500));
+    let waited = observed.count(|row| row["bytes"] == 1_042 && row["latency"].as_i64() > Some(0));
+    assert_eq!((waited, sent), (PACKETS, PACKETS));
+}
+
+#[test]
+fn a_connection_has_a_round_trip_time() {
+    if !watchable("shipped") {
+        return;
+    }
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let mut client = std::net::TcpStream::connect(("127.0.0.1", port)).unwrap();
+    let (mut server, _) = listener.accept().unwrap();
+    let query = format!("select round_trip, bytes from tcp_round_trips where sport = {port}");
+    let observed = Observed::start(&query);
+    observed.until(
+        |row| row["bytes"] == 77 && row["round_trip"].as_i64() > Some(0),
+        || {
+            use std::io::{Read, Write};
+            client.write_all(&[0; 77]).unwrap();
+            let mut buffer = [0; 77];
+            server.read_exact(&mut buffer).unwrap();
+            server.write_all(&buffer).unwrap();
+            client.read_exact(&mut buffer).unwrap();
+        },
+    );
 }
