@@ -5,6 +5,7 @@ use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use crate::dashboards;
 use crate::support::{Scratch, interrupt, run, skipped, weir};
 
 const SAMPLE: &str = concat!(
@@ -212,32 +213,6 @@ fn promtool_reports_no_problem() {
     exporter.end();
 }
 
-/// The files for Prometheus and Grafana.
-const PACKAGING: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging/prometheus");
-
-/// Runs `promtool ARGS` in the folder of these files; `None` if it is not installed.
-fn promtool(test: &str, args: &[&str]) -> Option<()> {
-    let output = Command::new("promtool")
-        .args(args)
-        .current_dir(PACKAGING)
-        .output();
-    let Ok(output) = output else {
-        skipped(test, "promtool is not installed (package prometheus)");
-        return None;
-    };
-    let words = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "promtool {args:?}: {words}");
-    Some(())
-}
-
-#[test]
-fn promtool_accepts_the_rules_and_alerts_and_their_tests_pass() {
-    let test = "promtool_accepts_the_rules_and_alerts_and_their_tests_pass";
-    if promtool(test, &["check", "rules", "weir-rules.yml"]).is_some() {
-        promtool(test, &["test", "rules", "weir-rules-test.yml"]);
-    }
-}
-
 #[test]
 fn the_dashboard_shows_metrics_that_the_exporter_has() {
     let test = "the_dashboard_shows_metrics_that_the_exporter_has";
@@ -255,35 +230,7 @@ fn the_dashboard_shows_metrics_that_the_exporter_has() {
         let mut bases = suffixes.filter_map(|suffix| word.strip_suffix(suffix));
         bases.any(|base| names.contains(&base) || of_taps.contains(&base))
     };
-    let dashboard = std::fs::read_to_string(format!("{PACKAGING}/weir-dashboard.json")).unwrap();
-    let dashboard: serde_json::Value = serde_json::from_str(&dashboard).unwrap();
-    let mut rules = "groups:\n- name: dashboard\n  rules:\n".to_owned();
-    let mut taken = std::collections::BTreeSet::new();
-    for panel in dashboard["panels"].as_array().unwrap() {
-        let of_grid = |name: &str| panel["gridPos"][name].as_u64().unwrap();
-        assert!(of_grid("x") + of_grid("w") <= 24, "{panel}");
-        for x in of_grid("x")..of_grid("x") + of_grid("w") {
-            assert!(taken.insert((x, of_grid("y"))), "{panel} overlaps another");
-        }
-        for target in panel["targets"].as_array().unwrap() {
-            let expr = target["expr"].as_str().unwrap();
-            let words = expr.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
-            for word in words.filter(|word| word.starts_with("weir_")) {
-                assert!(is_served(word), "{word} is not a metric of the exporter");
-            }
-            let expr = expr
-                .replace("$__rate_interval", "5m")
-                .replace("$vdisk", ".*");
-            let expr = serde_json::json!(expr.replace("$vm", ".*"));
-            let record = format!("panel_{}", panel["id"]);
-            rules += &format!("  - record: {record}\n    expr: {expr}\n");
-        }
-    }
-    let scratch = Scratch::new();
-    promtool(
-        test,
-        &["check", "rules", &scratch.write("rules.yml", &rules)],
-    );
+    dashboards::shows_only(test, "weir-dashboard.json", is_served);
 }
 
 /// A Prometheus that scrapes the exporter every second.

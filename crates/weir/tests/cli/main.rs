@@ -13,6 +13,7 @@ mod characterise_files;
 mod config_files;
 mod console;
 mod correlate;
+mod dashboards;
 mod elevation;
 mod endings;
 mod escapes;

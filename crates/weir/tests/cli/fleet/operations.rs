@@ -7,6 +7,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use super::processes::{Monitor, Process, until};
+use crate::dashboards;
 use crate::support::{Scratch, run, skipped, weir};
 
 const METRICS: &str = "[metrics]\nlisten = \"127.0.0.1:0\"\n";
@@ -99,6 +100,20 @@ fn metrics_and_health_checks_follow_the_agents() {
     for (whose, text) in [("monitor", &monitors), ("agent", &agents)] {
         promtool_accepts(whose, text);
     }
+    // The clock of a recording is not compared with the monitor's.
+    let of_live_agents = ["weir_monitor_agent_clock_offset_seconds"];
+    let is_served = |word: &str| {
+        let is_of = |line: &str| {
+            let name = line
+                .strip_prefix("# TYPE ")
+                .and_then(|l| l.split(' ').next());
+            name == Some(word)
+        };
+        of_live_agents.contains(&word) || monitors.lines().chain(agents.lines()).any(is_of)
+    };
+    let test = "metrics_and_health_checks_follow_the_agents";
+    dashboards::shows_only(test, "weir-fleet-dashboard.json", is_served);
+    dashboards::rules_have_only("weir-fleet-rules.yml", is_served);
     first.signal("-TERM");
     first.end();
     until("the agent has ended", || metrics().contains(&up(0)));
