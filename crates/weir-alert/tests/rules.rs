@@ -2,6 +2,9 @@
 
 mod scenario;
 
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::{iter, thread};
+
 use proptest::prelude::*;
 use weir_alert::shipped::{RULES, ShippedRule};
 use weir_model::Value;
@@ -446,15 +449,24 @@ fn two_equal_loads_without_a_disturbance_raise_no_alarm() {
     }
 }
 
-/// `WEIR_SEEDS=1000 cargo test -p weir-alert --test rules -- --ignored --nocapture hour`
+/// `WEIR_SEEDS=1000 cargo test --workspace --test rules -- --ignored --nocapture hour`
 #[test]
 #[ignore = "takes minutes: an hour of load for each seed"]
 fn an_hour_of_two_equal_loads_raises_no_alarm() {
     let seeds = std::env::var("WEIR_SEEDS").map_or(100, |seeds| seeds.parse().unwrap());
-    let alarms: Vec<_> = (0..seeds)
-        .map(|seed| (seed, false_alarms(seed, 3_600.0)))
-        .filter(|(_, alarms)| !alarms.is_empty())
-        .collect();
+    let next = AtomicU64::new(0);
+    let run = || {
+        let seeds = iter::from_fn(|| Some(next.fetch_add(1, Ordering::Relaxed)))
+            .take_while(|seed| *seed < seeds);
+        let hours = seeds.map(|seed| (seed, false_alarms(seed, 3_600.0)));
+        hours.filter(|(_, alarms)| !alarms.is_empty()).collect()
+    };
+    let alarms: Vec<(u64, Vec<String>)> = thread::scope(|scope| {
+        let threads = thread::available_parallelism().map_or(1, usize::from);
+        let threads: Vec<_> = (0..threads).map(|_| scope.spawn(run)).collect();
+        let found = threads.into_iter().map(|thread| thread.join().unwrap());
+        found.collect::<Vec<Vec<_>>>().concat()
+    });
     println!("{} of {seeds} hours had an alarm", alarms.len());
     assert!(alarms.is_empty(), "{alarms:?}");
 }
