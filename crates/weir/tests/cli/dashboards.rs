@@ -86,6 +86,13 @@ pub fn rules_have_only(file: &str, is_served: impl Fn(&str) -> bool) {
     }
 }
 
+/// The names of the metrics in the text of a scrape.
+pub fn names(scraped: &str) -> Vec<&str> {
+    let types = scraped.lines();
+    let types = types.filter_map(|line| line.strip_prefix("# TYPE "));
+    types.filter_map(|line| line.split(' ').next()).collect()
+}
+
 /// The words of a text that are names of weir's metrics.
 fn served_by_weir(text: &str) -> impl Iterator<Item = &str> {
     let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');

@@ -219,10 +219,7 @@ fn the_dashboard_shows_metrics_that_the_exporter_has() {
     let exporter = Exporter::start(&[]);
     let text = String::from_utf8(exporter.get("text/plain")).unwrap();
     exporter.end();
-    let names: Vec<&str> = text
-        .lines()
-        .filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next())
-        .collect();
+    let names = dashboards::names(&text);
     // A recording has no losses of a live tap.
     let of_taps = ["weir_tap_events_lost_total", "weir_tap_unseen_total"];
     let is_served = |word: &str| {

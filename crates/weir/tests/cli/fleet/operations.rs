@@ -102,15 +102,10 @@ fn metrics_and_health_checks_follow_the_agents() {
     }
     // The clock of a recording is not compared with the monitor's.
     let of_live_agents = ["weir_monitor_agent_clock_offset_seconds"];
-    let is_served = |word: &str| {
-        let is_of = |line: &str| {
-            let name = line
-                .strip_prefix("# TYPE ")
-                .and_then(|l| l.split(' ').next());
-            name == Some(word)
-        };
-        of_live_agents.contains(&word) || monitors.lines().chain(agents.lines()).any(is_of)
-    };
+    let served = [&monitors, &agents]
+        .map(|text| dashboards::names(text))
+        .concat();
+    let is_served = |word: &str| of_live_agents.contains(&word) || served.contains(&word);
     let test = "metrics_and_health_checks_follow_the_agents";
     dashboards::shows_only(test, "weir-fleet-dashboard.json", is_served);
     dashboards::rules_have_only("weir-fleet-rules.yml", is_served);
