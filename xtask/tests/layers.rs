@@ -10,7 +10,10 @@ const CRATES: &[(&str, &[&str])] = &[
     ("weir-model", &[]),
     ("weir-sketch", &[]),
     ("weir-workload", &["weir-model", "weir-sketch"]),
-    ("weir-query", &["weir-model", "weir-sketch"]),
+    (
+        "weir-query",
+        &["weir-model", "weir-sketch", "weir-workload"],
+    ),
     ("weir-tap", &["weir-model", "weir-sketch", "weir-workload"]),
     ("weir-sink", &["weir-model", "weir-sketch", "weir-workload"]),
     ("weir-wire", &["weir-model"]),
@@ -103,7 +106,7 @@ const GEAR: [&str; 2] = ["weir-simulation", "weir-testing"];
 /// `function` describe each other (a call is an expression, an aggregate takes expressions), so
 /// they are one stage.
 const STAGES: &[&[&str]] = &[
-    &["diagnostic"],
+    &["diagnostic", "disk_load"],
     &["expr", "function"],
     &["synopsis"],
     &["eval"],

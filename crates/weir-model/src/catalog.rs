@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::alert::{ActionStep, AlertChange, AlertInstance, LeaseRow};
+use crate::correlation::{CORRELATIONS, correlations_schema};
 use crate::event::{io_schema, iostream_schema};
 use crate::guest::{GUEST_IO, guestio_schema};
 use crate::host::Host;
@@ -196,6 +197,12 @@ impl Catalog {
                     LeaseRow::RELATION,
                     LeaseRow::schema(),
                     "the leases of actions that have not ended",
+                ),
+                relation(
+                    CORRELATIONS,
+                    correlations_schema(),
+                    "pairs of disks whose load or latency correlates, computed from IO: over the \
+                     last 60 s in steps of 1 s, or as in [range 5 min slide 1 s]",
                 ),
             ],
             ..Catalog::default()

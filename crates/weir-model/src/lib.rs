@@ -9,6 +9,7 @@ pub mod batch;
 pub mod capabilities;
 pub mod catalog;
 mod closed_set;
+pub mod correlation;
 pub mod demand;
 pub mod event;
 mod fold;

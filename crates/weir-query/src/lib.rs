@@ -20,6 +20,7 @@ pub mod alert;
 pub mod check;
 mod compile;
 pub mod diagnostic;
+pub mod disk_load;
 pub mod engine;
 mod eval;
 pub mod expr;

@@ -15,6 +15,8 @@ pub(crate) struct Span {
     pub begin: Option<i64>,
     /// Limit of the results of one operator in bytes.
     pub bytes_max: usize,
+    /// The input has ended before these instants: slides that end here are incomplete.
+    pub is_past_input: bool,
 }
 
 /// When the query of an operator starts: at the first instant, or, if it is added to a running
@@ -117,6 +119,7 @@ mod tests {
             upto,
             begin,
             bytes_max: usize::MAX,
+            is_past_input: false,
         }
     }
 

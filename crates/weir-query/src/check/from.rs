@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::scope::{Resolution, Scope};
-use super::{Checker, Source, coerce, source_plan};
+use super::{Checker, Source, coerce, correlations, source_plan};
 use crate::diagnostic::codes;
 use crate::expr::{BinaryOp, Expr};
 use crate::plan::{JoinKind, Plan};
@@ -87,6 +87,9 @@ impl Checker<'_> {
                     plan: None,
                     scope: Scope::unknown(&alias.value),
                 };
+            }
+            Some(Source::Declared(d)) if correlations::is_computed(d) => {
+                return self.correlations(named);
             }
             Some(Source::Declared(d)) => (source_plan(d), d.star.clone(), false),
             Some(Source::Query(view)) => match view.plan {

@@ -15,6 +15,7 @@ mod call;
 mod coerce;
 mod column;
 mod condition;
+mod correlations;
 mod expr;
 mod factor;
 mod foreign_function;

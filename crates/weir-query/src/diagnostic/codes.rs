@@ -142,6 +142,8 @@ RSTREAM_PACE = Error "W0404" "Rstream without an interval":
     "Rstream emits the whole relation at every instant. In live time the query must specify at which instants: with a window [Now], a Slide, or `Rstream(..) EVERY 1 s`.";
 BAD_EVERY = Error "W0405" "misplaced EVERY":
     "EVERY sets the interval of Rstream(..). Istream and Dstream emit changes when they happen.";
+CORRELATIONS_WINDOW = Error "W0406" "invalid window of correlations":
+    "Relation `correlations` compares the load of disks over a window of steps: [range 5 min slide 1 s] is a window of 300 steps. A window has 16 to 4096 steps, and without a slide a step is 1 s long.";
 SCRIPT_SECTION = Error "W0501" "misplaced script section":
     "In a script `table :` is followed by `source :`, `vquery :` by `vtable :`, and `query :` optionally by `dest :`.";
 SCRIPT_EMPTY = Error "W0502" "script section without content":

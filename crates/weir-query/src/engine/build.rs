@@ -1,6 +1,7 @@
 //! [`operator`]: the operator that runs an operation of the physical plan.
 
 use super::aggregate::{Aggregate, FinalGroups, Tumbling, UnboundedMerge};
+use super::correlate::Correlate;
 use super::join::Join;
 use super::order::Order;
 use super::over::Over;
@@ -90,6 +91,7 @@ pub(super) fn operator(
             Box::new(merged.with_global_group(*global))
         }
         Operation::Over { by, calls } => Box::new(Over::new(by, calls, input(0))),
+        Operation::Correlate(by) => Box::new(Correlate::new(by)),
         Operation::Match(by) => Box::new(Match::new(by, input(0))),
         Operation::Distinct => Box::new(Aggregate::distinct(input(0))),
         Operation::UnionAll => Box::new(UnionAll),

@@ -45,6 +45,7 @@ fn operator(plan: &Plan) -> String {
         Node::Merge { .. } => "the merge of partial aggregates".into(),
         Node::Over { .. } => "OVER".into(),
         Node::Match { .. } => "MATCH_RECOGNIZE".into(),
+        Node::Correlate { .. } => "the correlation of disks".into(),
         Node::Distinct { .. } => "DISTINCT".into(),
         Node::SetOp {
             op: SetOp::Union, ..
@@ -81,6 +82,7 @@ fn remedy(plan: &Plan) -> &'static str {
         Node::Match { .. } => {
             "write a shorter WITHIN, a condition that fewer rows satisfy, or fewer partitions"
         }
+        Node::Correlate { .. } => "compare one metric, over a window of fewer steps",
         _ => "give its inputs a shorter window, or select fewer rows before it",
     }
 }

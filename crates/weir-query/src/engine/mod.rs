@@ -22,6 +22,7 @@ mod aggregate;
 mod bag;
 mod build;
 mod consolidate;
+mod correlate;
 mod describe;
 mod graph;
 mod join;
@@ -350,6 +351,7 @@ impl Engine {
             upto: self.now,
             begin: self.begin,
             bytes_max: self.options.query_bytes_max,
+            is_past_input: self.end.is_some(),
         };
         for position in 0..self.graph.nodes.len() {
             self.graph.finish(position, span);
@@ -471,6 +473,7 @@ impl Engine {
             upto: target,
             begin: self.begin,
             bytes_max: self.options.query_bytes_max,
+            is_past_input: self.end.is_some(),
         };
         let rows_max = self.options.span_rows_max;
         for source in self.sources.iter().filter(|s| s.used) {

@@ -143,6 +143,7 @@ fn prune(plan: &Arc<Plan>, needed: &Columns) -> Pruned {
         Node::Merge { .. }
         | Node::Over { .. }
         | Node::Match { .. }
+        | Node::Correlate { .. }
         | Node::Distinct { .. }
         | Node::SetOp { .. }
         | Node::Order { .. }

@@ -7,8 +7,11 @@
 
 use std::sync::Arc;
 
-use crate::expr::{BinaryOp, Expr};
-use crate::plan::{JoinKind, Node, Plan, ToStream};
+use weir_model::{Schema, Value};
+use weir_workload::correlation::CorrelatedMetric;
+
+use crate::expr::{BinaryOp, Expr, fold_expr};
+use crate::plan::{Correlation, JoinKind, Node, Plan, ToStream};
 
 use super::{sides, substitute};
 
@@ -55,6 +58,10 @@ fn push(input: &Arc<Plan>, conditions: Vec<Expr>) -> Arc<Plan> {
         Node::Match { input: below, by } if !by.keys.is_empty() => {
             on_keys(input, below, &by.keys, conditions)
         }
+        Node::Correlate { input: below, by } => {
+            let by = compared(by, &input.schema, &conditions);
+            Plan::select_all(Plan::correlate(below.clone(), by), conditions)
+        }
         Node::Distinct { input: below }
         | Node::Order {
             input: below,
@@ -75,6 +82,33 @@ fn push(input: &Arc<Plan>, conditions: Vec<Expr>) -> Arc<Plan> {
         | Node::Match { .. }
         | Node::Order { .. }
         | Node::ToStream { .. } => Plan::select_all(input.clone(), conditions),
+    }
+}
+
+/// `by` without the metrics whose pairs pass no condition.
+fn compared(by: &Correlation, schema: &Schema, conditions: &[Expr]) -> Correlation {
+    let named = schema.index("metric");
+    let is_read = |metric: &CorrelatedMetric| {
+        let metric = Expr::Literal {
+            value: Value::text(metric.as_str()),
+            ty: schema[named].ty,
+            unit: schema[named].unit,
+        };
+        conditions.iter().all(|condition| {
+            let mut reads_metric = true;
+            condition.visit_columns(&mut |i| reads_metric &= i == named);
+            let with_name = |expr: Expr| match &expr {
+                Expr::Column { index, .. } if *index == named => metric.clone(),
+                _ => expr,
+            };
+            let known = condition.map(&with_name).map(&fold_expr);
+            let is_true = Value::Bool(true);
+            !reads_metric || !matches!(known, Expr::Literal { value, .. } if value != is_true)
+        })
+    };
+    Correlation {
+        metrics: by.metrics.iter().copied().filter(is_read).collect(),
+        ..by.clone()
     }
 }
 

@@ -21,7 +21,8 @@ use crate::expr::Expr;
 use crate::function::AggregateCall;
 pub use crate::place::fold::{FoldArgument, FoldedInput};
 use crate::plan::{
-    GlobalGroup, JoinKind, Node, OrderBy, OverCall, Partitioning, Plan, RowMatch, SetOp, Window,
+    Correlation, GlobalGroup, JoinKind, Node, OrderBy, OverCall, Partitioning, Plan, RowMatch,
+    SetOp, Window,
 };
 use crate::window::{Entrance, Unbounded};
 
@@ -131,6 +132,8 @@ pub enum Operation {
     },
     /// Emits the matches of a pattern.
     Match(Box<RowMatch>),
+    /// Emits the pairs of disks that correlate.
+    Correlate(Correlation),
     /// Emits each distinct row once.
     Distinct,
     /// Passes the rows of both inputs.
@@ -283,6 +286,7 @@ fn is_net(operation: &Operation, logical: &Plan, inputs: &[Arc<Physical>]) -> bo
         | Operation::MergeWindows { .. }
         | Operation::MergeUnbounded { .. }
         | Operation::Match(_)
+        | Operation::Correlate(_)
         | Operation::Distinct
         | Operation::Top { .. }
         | Operation::Insertions

@@ -59,6 +59,7 @@ pub(super) fn operator(plan: &Arc<Plan>) -> Option<Choice> {
             calls: calls.clone(),
         },
         Node::Match { by, .. } => Operation::Match(by.clone()),
+        Node::Correlate { by, .. } => Operation::Correlate(by.clone()),
         Node::Distinct { .. } => Operation::Distinct,
         Node::SetOp {
             op: SetOp::Union,

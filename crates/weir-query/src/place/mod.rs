@@ -178,6 +178,7 @@ fn walk(plan: &Plan, columns: Vec<usize>, filters: Option<Vec<Expr>>, visit: &mu
         Node::Merge { .. }
         | Node::Over { .. }
         | Node::Match { .. }
+        | Node::Correlate { .. }
         | Node::Distinct { .. }
         | Node::SetOp { .. }
         | Node::ToStream { .. } => {

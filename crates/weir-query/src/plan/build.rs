@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
+use weir_model::correlation::correlations_schema;
 use weir_model::{Declaration, Field, Schema, Shape, Type};
 
 use super::print::call_text;
 use super::{
-    GlobalGroup, JoinKind, JoinNode, Node, OrderBy, OverCall, Partitioning, Plan, RowMatch, SetOp,
-    ToStream, Window,
+    Correlation, GlobalGroup, JoinKind, JoinNode, Node, OrderBy, OverCall, Partitioning, Plan,
+    RowMatch, SetOp, ToStream, Window,
 };
 use crate::expr::{BinaryOp, Expr};
 use crate::function::{AggregateCall, Shared};
@@ -241,6 +242,15 @@ impl Plan {
         })
     }
 
+    /// The pairs of disks that correlate, over the load of each disk in each step.
+    pub fn correlate(input: Arc<Plan>, by: Correlation) -> Arc<Plan> {
+        Arc::new(Plan {
+            node: Node::Correlate { input, by },
+            schema: Arc::new(correlations_schema()),
+            shape: Shape::Stream,
+        })
+    }
+
     /// Each distinct row once.
     pub fn distinct(input: Arc<Plan>) -> Arc<Plan> {
         Plan::relation(input.schema.clone(), Node::Distinct { input })
@@ -345,6 +355,7 @@ impl Plan {
             Node::Match { by, .. } => {
                 Plan::row_match(next(), (**by).clone(), self.schema.fields.clone())
             }
+            Node::Correlate { by, .. } => Plan::correlate(next(), by.clone()),
             Node::Distinct { .. } => Plan::distinct(next()),
             Node::SetOp { op, all, .. } => {
                 let (left, right) = (next(), next());

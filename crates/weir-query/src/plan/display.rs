@@ -10,7 +10,10 @@ impl Plan {
     pub fn is_append_only(&self) -> bool {
         match &self.node {
             Node::Source(declaration) => declaration.shape == Shape::Stream,
-            Node::ToStream { .. } | Node::Partial { .. } | Node::Match { .. } => true,
+            Node::ToStream { .. }
+            | Node::Partial { .. }
+            | Node::Match { .. }
+            | Node::Correlate { .. } => true,
             Node::Window { input, window } => {
                 matches!(window, Window::Unbounded(_)) && input.is_append_only()
             }

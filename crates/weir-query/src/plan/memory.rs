@@ -20,7 +20,8 @@ impl Plan {
             Node::Partial { slide, .. } => *slide,
             Node::Merge { size, slide, .. } => (*size)?.saturating_add(*slide),
             Node::Match { by, .. } if by.forgets() => by.within?,
-            Node::Match { .. } => return None,
+            // The values of a window add up from the first one on.
+            Node::Match { .. } | Node::Correlate { .. } => return None,
             Node::Select { .. }
             | Node::Project { .. }
             | Node::Join(_)

@@ -4,6 +4,7 @@
 //! between queries. Every node has its schema, units included, and is a stream or a relation.
 
 mod build;
+mod correlation;
 mod display;
 mod memory;
 pub mod over;
@@ -17,6 +18,7 @@ pub mod wire;
 
 use std::sync::Arc;
 
+pub use correlation::Correlation;
 pub use over::{OverCall, Partitioning};
 pub use print::show;
 pub use renamed::renamed;
@@ -150,6 +152,16 @@ pub enum Node {
         input: Arc<Plan>,
         /// The pattern and the results.
         by: Box<RowMatch>,
+    },
+    /// The pairs of disks that correlate: a stream of those of the windows that end at the instant
+    /// of a step.
+    Correlate {
+        /// The load of each disk in each step: the stream of
+        /// [`disk_load::query`](crate::disk_load::query), with hosts.
+        #[serde(skip, default = "unread")]
+        input: Arc<Plan>,
+        /// What is compared.
+        by: Correlation,
     },
     /// Each distinct row once.
     Distinct {
@@ -309,6 +321,7 @@ impl Plan {
             | Node::Merge { input, .. }
             | Node::Over { input, .. }
             | Node::Match { input, .. }
+            | Node::Correlate { input, .. }
             | Node::Distinct { input }
             | Node::Order { input, .. }
             | Node::ToStream { input, .. } => vec![input],

@@ -108,6 +108,7 @@ impl Plan {
                 format!("{calls} over ({})", by.text(fields(0)))
             }
             Node::Match { by, .. } => by.text(fields(0), span),
+            Node::Correlate { by, .. } => by.text(span),
             Node::Distinct { .. } => "distinct".into(),
             Node::SetOp { op, all, .. } => {
                 let op = match op {

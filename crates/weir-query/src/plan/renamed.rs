@@ -70,6 +70,7 @@ impl Renaming<'_> {
             // The arguments of a merge's calls are columns of another plan.
             Node::Source(_)
             | Node::Merge { .. }
+            | Node::Correlate { .. }
             | Node::Distinct { .. }
             | Node::SetOp { .. }
             | Node::ToStream { .. } => {}
@@ -95,6 +96,16 @@ impl Renaming<'_> {
                     _ => false,
                 });
                 keys.chain(results).collect()
+            }
+            Node::Correlate { .. } => {
+                let hosted = |name: &str| plan.schema.index(name);
+                let mut columns = vec![false; plan.schema.len()];
+                for (at, column) in ["host", "vm", "vdisk", "pdisk"].into_iter().enumerate() {
+                    for side in ["leader", "follower"] {
+                        columns[hosted(&format!("{side}_{column}"))] = below[0][at];
+                    }
+                }
+                columns
             }
             Node::Merge { keys, .. } => below[0][..*keys].to_vec(),
             Node::Join(join) => match join.kind {

@@ -45,6 +45,7 @@ impl Plan {
             | Node::Aggregate { .. }
             | Node::Over { .. }
             | Node::Match { .. }
+            | Node::Correlate { .. }
             | Node::Distinct { .. }
             | Node::SetOp { .. }
             | Node::Order { .. } => None,

@@ -8,10 +8,13 @@ mod row_match;
 use std::sync::Arc;
 
 use weir_model::{Catalog, Declaration, Field, Schema, Shape, Type, Value};
+use weir_workload::correlation::{CorrelatedMetric, WINDOW_STEPS};
 
 use super::over::OverFunction;
 use super::wire::{PlanError, PlanStep, Steps};
-use super::{JoinNode, Node, OverCall, PANES_MAX, Partitioning, Plan, ToStream, Window};
+use super::{
+    Correlation, JoinNode, Node, OverCall, PANES_MAX, Partitioning, Plan, ToStream, Window,
+};
 use crate::expr::{BinaryOp, Expr, UnaryOp};
 use crate::function::{AggregateCall, Argument, ArgumentError, Returns, Shared};
 
@@ -161,6 +164,10 @@ fn check(node: &mut Node, inputs: &[Arc<Plan>], catalog: &Catalog) -> Result<Vec
             no_partials(schema)?;
             return row_match::check(by, schema);
         }
+        Node::Correlate { by, .. } => {
+            stream(&inputs[0])?;
+            correlation(by, schema)?;
+        }
         Node::Distinct { .. } => relation(&inputs[0])?,
         Node::SetOp { .. } => set_op(&inputs[0], &inputs[1])?,
         Node::Order { by, .. } => {
@@ -191,6 +198,19 @@ fn known(source: &Declaration, catalog: &Catalog) -> Result<Declaration, PlanErr
         true => Ok(known.clone()),
         false => Err(error("which has other columns here")),
     }
+}
+
+fn correlation(by: &Correlation, schema: &Schema) -> Result<(), PlanError> {
+    positive(by.step)?;
+    ensure(
+        WINDOW_STEPS.contains(&(by.steps as usize)),
+        "a window of correlations has too few or too many steps",
+    )?;
+    let known = CorrelatedMetric::ALL.len();
+    ensure(by.metrics.len() <= known, "a metric is compared twice")?;
+    let types = schema.fields.iter().map(|field| field.ty);
+    let expected = [Type::Text; 4].into_iter().chain([Type::Int; 4]);
+    ensure(types.eq(expected), "correlations are not of loads of disks")
 }
 
 fn merge(

@@ -60,13 +60,17 @@ impl CorrelationOptions {
 
     /// The largest number of series: [`SERIES_MAX`], or what fits into [`MEMORY_BYTES_MAX`].
     pub fn series_max(&self) -> usize {
+        (MEMORY_BYTES_MAX / self.series_bytes()).min(SERIES_MAX)
+    }
+
+    /// The size of the state of a series.
+    pub(super) fn series_bytes(&self) -> usize {
         let kept = self.window + self.lag;
         let values = kept * (2 * size_of::<f64>() + size_of::<bool>());
         let point = self.numbers() * size_of::<f32>() + size_of::<Option<Frame>>();
         let basics = self.window / self.basic() + 3;
         let basic = size_of::<BasicWindow>() + self.numbers() * size_of::<f64>();
-        let bytes = values + (self.lag + 1) * point + basics * basic;
-        (MEMORY_BYTES_MAX / bytes).min(SERIES_MAX)
+        values + (self.lag + 1) * point + basics * basic
     }
 }
 
@@ -152,6 +156,11 @@ impl Correlator {
     /// The options.
     pub fn options(&self) -> &CorrelationOptions {
         &self.options
+    }
+
+    /// Approximate size of the state in bytes.
+    pub fn bytes(&self) -> usize {
+        self.series.len() * self.options.series_bytes()
     }
 
     /// The number of steps so far.

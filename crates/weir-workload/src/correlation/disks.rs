@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use weir_model::{NANOS_PER_SECOND, Nanos};
 
 use super::correlator::{CorrelatedPair, CorrelationOptions, Correlations, Correlator};
@@ -19,7 +19,7 @@ const ASSESSED_MAX: usize = 1_000;
 const SUMMARY_MAX: usize = 10_000;
 
 /// What is compared.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CorrelatedMetric {
     /// The mean latency of the requests that completed in a step; unknown without requests.
@@ -309,8 +309,19 @@ impl DiskCorrelator {
         self.disks.len() <= EVERY_STEP_DISKS || self.correlator.steps().is_multiple_of(basic)
     }
 
-    /// The pairs of the latest windows; `None` before the first step.
+    /// The pairs of the latest windows, which [`DiskCorrelator::summary`] will contain; `None`
+    /// before the first step.
     pub fn report(&mut self) -> Option<CorrelationReport> {
+        let report = self.compare()?;
+        self.windows += u64::from(report.compared > 1);
+        self.summary_omitted += report.pairs_omitted;
+        self.insignificant += report.insignificant;
+        report.pairs.iter().for_each(|pair| self.summarise(pair));
+        Some(report)
+    }
+
+    /// The pairs of the latest windows; `None` before the first step.
+    pub fn compare(&mut self) -> Option<CorrelationReport> {
         let end_ns = self.end_ns?;
         let found = self.correlator.pairs();
         let omitted = found.pairs.len().saturating_sub(ASSESSED_MAX) as u64;
@@ -318,10 +329,6 @@ impl DiskCorrelator {
         let pairs: Vec<DiskPair> = pairs
             .map(|pair| self.assessed(pair, &found, end_ns))
             .collect();
-        self.windows += u64::from(found.series > 1);
-        self.summary_omitted += omitted;
-        self.insignificant += found.insignificant;
-        pairs.iter().for_each(|pair| self.summarise(pair));
         Some(CorrelationReport {
             begin_ns: end_ns - self.window_ns(),
             end_ns,
@@ -334,6 +341,14 @@ impl DiskCorrelator {
             requests_omitted: self.requests_omitted,
             pairs,
         })
+    }
+
+    /// Approximate size of the state in bytes, without that of the summary.
+    pub fn bytes(&self) -> usize {
+        let steps = self.disks.values().map(|disk| disk.steps.capacity());
+        self.correlator.bytes()
+            + steps.sum::<usize>() * size_of::<Interval>()
+            + self.disks.len() * (size_of::<DiskHistory>() + size_of::<HostedDisk>())
     }
 
     fn window_ns(&self) -> Nanos {

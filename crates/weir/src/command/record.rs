@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex};
 use clap::Args;
 use rustix::fs::{Mode, OFlags};
 use weir_model::capabilities::recording;
+use weir_model::correlation::CORRELATIONS;
 use weir_model::event::IO_PAIRS;
 use weir_model::suggest::nearest;
 use weir_model::{Batch, Catalog, Declaration};
@@ -133,6 +134,12 @@ fn stream(args: &RecordArgs) -> Result<Declaration, Failure> {
         return Ok(recording());
     };
     if let Some(known) = Catalog::builtin().find(name) {
+        if known.name == CORRELATIONS {
+            return Err(Failure::words(format_args!(
+                "--stream {name}: it is computed from IO: record that, without --stream, and query \
+                 the recording"
+            )));
+        }
         return Ok(known.clone());
     }
     let shipped = args.source.define_shipped_stream(name);

@@ -39,7 +39,10 @@ impl Load {
                 "--bs=4k",
             ])
             .args(["--ioengine=libaio", "--time_based", "--runtime=300"])
-            .args(["--iodepth=32".to_owned(), format!("--rate_iops={per_second}")])
+            .args([
+                "--iodepth=32".to_owned(),
+                format!("--rate_iops={per_second}"),
+            ])
             .arg(format!("--filename={}", disk.path()))
             .stdout(Stdio::null())
             .stderr(Stdio::null())

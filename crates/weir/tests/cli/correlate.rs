@@ -160,6 +160,112 @@ fn the_bundled_recording_of_three_disks_has_the_pair_that_was_driven_together() 
     }
 }
 
+/// The coefficient of correlation of two series.
+fn coefficient(a: &[f64], b: &[f64]) -> f64 {
+    let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len() as f64;
+    let (mean_a, mean_b) = (mean(a), mean(b));
+    let sum = |x: &[f64], x_mean: f64, y: &[f64], y_mean: f64| -> f64 {
+        let products = x.iter().zip(y).map(|(x, y)| (x - x_mean) * (y - y_mean));
+        products.sum()
+    };
+    let squares = sum(a, mean_a, a, mean_a) * sum(b, mean_b, b, mean_b);
+    sum(a, mean_a, b, mean_b) / squares.sqrt()
+}
+
+#[test]
+fn the_relation_has_the_pairs_of_each_window_with_their_coefficients() {
+    let sample = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../samples/three-disks.parquet"
+    );
+    let rows = |query: &str| {
+        let args = ["query", "--from", sample, "--format", "csv", query];
+        let lines = run(&args).fine();
+        let fields = |line: &str| line.split(',').map(str::to_owned).collect::<Vec<_>>();
+        lines.lines().skip(1).map(fields).collect::<Vec<_>>()
+    };
+    // The requests of each second, each second by its name.
+    let counts = rows(
+        "Rstream(select pdisk, count(*) from IO [range 1 s slide 1 s] group by pdisk
+                 union all select '(all)', count(*) from IO [range 1 s slide 1 s])",
+    );
+    let mut seconds: Vec<&str> = counts.iter().map(|row| &*row[0]).collect();
+    seconds.dedup();
+    let series = |disk: &str| -> Vec<f64> {
+        let at = |second: &&str| {
+            let mut counts = counts.iter();
+            let count = counts.find(|row| row[0] == *second && row[1] == disk);
+            count.map_or(0.0, |row| row[2].parse().unwrap())
+        };
+        seconds.iter().map(at).collect()
+    };
+    for (clause, window) in [("", 60), ("[range 20 s slide 1 s]", 20)] {
+        let found = rows(&format!(
+            "Istream(select leader_pdisk, follower_pdisk, lag, r, window_end
+             from correlations {clause} where metric = 'iops')"
+        ));
+        assert!(!found.is_empty());
+        for row in &found {
+            assert_eq!(row[0], row[5], "{row:?}");
+            assert_eq!(
+                row[1..4],
+                ["/dev/loop4", "/dev/loop5", "2000000000"],
+                "{row:?}"
+            );
+            let end = seconds.iter().position(|s| *s == row[0]).unwrap() + 1;
+            let follower = &series(&row[2])[end - window..end];
+            let leader = &series(&row[1])[end - 2 - window..end - 2];
+            let (r, expected): (f64, f64) =
+                (row[4].parse().unwrap(), coefficient(leader, follower));
+            assert!((r - expected).abs() < 1e-9, "{row:?}: {expected}");
+        }
+        let window = format!("{window}s");
+        let summary = summary(&["--from", sample, "--window", &window]);
+        let pair = &summary["pairs"][0];
+        assert_eq!(pair["windows"], found.len(), "{summary}");
+        let strongest = found.iter().map(|row| row[4].parse::<f64>().unwrap());
+        let strongest = strongest.fold(0.0, f64::max);
+        let coefficient = pair["strongest"]["coefficient"].as_f64().unwrap();
+        assert!((coefficient - strongest).abs() < 1e-9, "{summary}");
+    }
+    // The last second of the recording is incomplete, and in no window.
+    let last = run(&[
+        "query",
+        "--from",
+        sample,
+        "--final",
+        "--format",
+        "csv",
+        "select metric, verdict, window_end from correlations order by metric",
+    ]);
+    let end = "2026-11-24T13:41:58.000000000Z";
+    let expected = ["bytes", "iops"].map(|metric| format!("{end},{metric},move together,{end}\n"));
+    let header = "instant,metric,verdict,window_end\n";
+    assert_eq!(last.fine(), format!("{header}{}", expected.concat()));
+    let refused = run(&["record", "--from", sample, "--stream", "correlations"]);
+    assert_eq!(refused.code, 2, "{}", refused.err);
+}
+
+#[test]
+fn an_alert_reads_the_relation() {
+    let scratch = Scratch::new();
+    let sample = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../samples/three-disks.parquet"
+    );
+    let file = scratch.write(
+        "alerts.cql",
+        "create alert together as
+             select leader_pdisk as pdisk, follower_pdisk, r
+             from correlations [range 20 s slide 1 s] where metric = 'iops'
+             when r > 0.9 for 5 s until r < 0.5 for 5 s
+             labels pdisk;
+         expect together firing between 20 s and 60 s where pdisk = '/dev/loop4';",
+    );
+    let text = run(&["alert", "test", "-f", &file, "--from", sample]).fine();
+    assert!(text.contains("met      EXPECT together"), "{text}");
+}
+
 #[test]
 fn the_page_has_the_pair_in_heat_map_graph_and_evidence() {
     let sample = concat!(

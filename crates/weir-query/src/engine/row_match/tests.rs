@@ -48,6 +48,7 @@ fn step(operator: &mut Match, ts: i64, keys: &[i64], x: i64) -> Result<usize, Ev
         upto: ts,
         begin: None,
         bytes_max: usize::MAX,
+        is_past_input: false,
     };
     let out = operator.step(&[&[batch]], span)?;
     Ok(out.iter().map(Batch::len).sum())

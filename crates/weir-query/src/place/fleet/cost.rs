@@ -252,7 +252,9 @@ impl<'a> CostEstimator<'a> {
                 self.cpu_ns += below.rows * GROW_NS;
                 self.groups_each(*slide, below.rows, (input, keys))
             }
-            Node::Merge { input, .. } | Node::Order { input, .. } => self.flow(input),
+            Node::Merge { input, .. }
+            | Node::Correlate { input, .. }
+            | Node::Order { input, .. } => self.flow(input),
             Node::Distinct { input } | Node::Over { input, .. } | Node::Match { input, .. } => {
                 let below = self.flow(input);
                 self.cpu_ns += below.rows * GROUP_NS;

@@ -154,6 +154,7 @@ pub(super) fn row_properties(
             }
         }
         Node::Match { .. } => Err("a match may contain rows from before an agent restarts".into()),
+        Node::Correlate { .. } => Err("it compares the disks of all hosts".into()),
         // Groups are merged over hosts: the rows have no known properties.
         Node::Partial { .. } => Ok(RowProperties::default()),
         Node::Merge { .. } => Err("it merges the output of the agents".into()),

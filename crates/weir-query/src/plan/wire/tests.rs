@@ -34,6 +34,7 @@ const QUERIES: &[&str] = &[
      classifier() as last after match skip to next row pattern (a (b | c{2,3}?)+ not d) \
      within interval '1' second define a as op = 'f', b as latency > prev(latency, 2), \
      c as bytes > first(b.bytes) and pid = a.pid, d as op = 'r')",
+    "select verdict, r from correlations [range 2 min slide 500 ms] where metric <> 'latency'",
     "rstream(select max(latency) from IO [range 10 s slide 2 s])",
     "select vm from IO [range 1 s] union all select vm from vms",
     "select vm from IO [range 1 s] except select vm from vms",

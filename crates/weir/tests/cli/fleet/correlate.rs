@@ -1,5 +1,5 @@
-//! `weir correlate --monitor`: disks of two hosts with the same bursts, and one of a third host
-//! with its own.
+//! `weir correlate --monitor`, and relation `correlations` at a monitor: disks of two hosts with
+//! the same bursts, and one of a third host with its own.
 
 use serde_json::Value as Json;
 
@@ -56,6 +56,10 @@ fn disks_of_two_hosts_that_move_together_are_named_with_their_hosts() {
         "--lag",
         "0",
     ];
+    let relation = "Istream(select distinct leader_host, follower_host
+                    from correlations [range 4 s slide 100 ms] where metric = 'iops')";
+    let query = ["query", "--for", "22s", "--format", "csv", relation];
+    let query = monitor.begin(&query);
     let correlate = monitor.begin(&[&args[..], &["--json", "--for", "22s"]].concat());
     let found = ended(correlate).fine();
     let lines: Vec<Json> = found
@@ -78,6 +82,15 @@ fn disks_of_two_hosts_that_move_together_are_named_with_their_hosts() {
         windows.len()
     );
     assert!(windows.iter().all(|line| line["window"].is_object()));
+    // The relation of the same windows. Without a lag either disk can be named first.
+    let rows = ended(query).fine();
+    let mut pairs = rows.lines().skip(1).map(|line| {
+        let mut hosts: Vec<&str> = line.split(',').skip(1).collect();
+        hosts.sort_unstable();
+        hosts
+    });
+    assert!(rows.lines().count() > 1, "{rows}");
+    assert!(pairs.all(|hosts| hosts == ["a", "b"]), "{rows}");
     let text = monitor.run(&[&args[..], &["--for", "1s"]].concat());
     assert_eq!(text.code, 0, "{}", text.err);
     let wrong = monitor.run(&["correlate", "--from", &traces[0]]);
