@@ -374,13 +374,18 @@ fn of_three_loop_devices_the_two_that_are_driven_together_are_a_pair() {
     let loads = [load(a.path(), 1), load(b.path(), 2), load(alone.path(), 3)];
     let mut args = vec!["correlate", "--json", "--step", "200ms", "--window", "12s"];
     args.extend(["--lag", "400ms", "--idle", "20ms"]);
+    let relation = "Istream(select distinct leader_pdisk, follower_pdisk
+                    from correlations [range 12 s slide 200 ms] where metric = 'iops')";
+    let mut query = vec!["query", "--format", "csv", "--idle", "20ms", relation];
     for disk in [&a, &b, &alone] {
         args.extend(["--device", disk.path()]);
+        query.extend(["--device", disk.path()]);
     }
     let is_done = AtomicBool::new(false);
     let output = std::thread::scope(|scope| {
         scope.spawn(|| drive(&[&loads[0], &loads[1]], 4, &is_done));
         scope.spawn(|| drive(&[&loads[2]], 5, &is_done));
+        let mut query = weir(&query).stdout(Stdio::piped()).spawn().unwrap();
         let mut child = weir(&args)
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -401,6 +406,13 @@ fn of_three_loop_devices_the_two_that_are_driven_together_are_a_pair() {
         }
         interrupt(&child);
         let last = lines.map(Result::unwrap).last();
+        // The relation, while the loads continue: the same pair, in one or both orders.
+        let mut rows = BufReader::new(query.stdout.take().unwrap()).lines();
+        let first = rows.by_ref().nth(1).map(Result::unwrap);
+        interrupt(&query);
+        let rest = rows.map(Result::unwrap);
+        let rows: Vec<String> = first.into_iter().chain(rest).collect();
+        query.wait().unwrap();
         is_done.store(true, Ordering::Relaxed);
         let mut err = String::new();
         child
@@ -411,9 +423,13 @@ fn of_three_loop_devices_the_two_that_are_driven_together_are_a_pair() {
             .unwrap();
         let code = child.wait().unwrap().code().unwrap_or(130);
         let out = last.unwrap_or_default();
-        (windows, CommandOutput { out, err, code })
+        (windows, rows, CommandOutput { out, err, code })
     });
-    let (windows, output) = output;
+    let (windows, rows, output) = output;
+    assert!(!rows.is_empty());
+    for row in &rows {
+        assert!(row.contains(a.path()) && row.contains(b.path()), "{row}");
+    }
     assert_eq!(output.code, 130, "{}", output.err);
     let summary: Json = serde_json::from_str(&output.out).unwrap();
     let pairs = summary["summary"]["pairs"].as_array().unwrap();
