@@ -203,6 +203,7 @@ pub(crate) const ON_DEMAND: &[&str] = &[
     "lzo_rle",
     "zram",
     "loop",
+    "virtio_console",
     "virtio_net",
     "xfs",
     "btrfs",

@@ -16,6 +16,7 @@ mod refusals;
 mod screens;
 mod tapdisk;
 mod test_devices;
+mod tuning;
 mod tutorial;
 mod watching;
 
