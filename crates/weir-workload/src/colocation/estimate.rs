@@ -27,7 +27,8 @@ pub enum LatencyObjective {
 pub struct LatencyEstimate {
     /// The latency.
     pub value_ns: f64,
-    /// The values of all plausible models and simulations, widened by the error of the model.
+    /// The values of all plausible models and simulations, widened by the error of the model. With
+    /// a closed loop the lower end is at most that without waiting.
     pub interval_ns: [f64; 2],
 }
 
@@ -36,6 +37,9 @@ pub struct LatencyEstimate {
 pub struct Prediction {
     /// For each plausible model, and each simulation: disk and latency.
     runs: Vec<Vec<(usize, Nanos)>>,
+    /// A simulation without waiting, if there is a closed loop. On a saturated device requests that
+    /// are due follow completions as well: how many a faster device would get is not known.
+    unqueued: Option<Vec<(usize, Nanos)>>,
     /// The share of the requests whose class was not measured.
     pub unmeasured_share: f64,
     /// The share of the channels' time that is occupied, by the model with the fewest; `None`
@@ -107,10 +111,18 @@ impl Prediction {
                 runs.push(run);
             }
         }
+        let any_closed = !quick && disks.iter().any(|disk| disk.is_closed());
+        let unqueued = any_closed.then(|| {
+            let station = first.without_queue();
+            let of_window = |window| replay(&replayed, &station, window, 1).latencies;
+            let latencies = windows.iter().flat_map(of_window);
+            latencies.map(|l| (l.disk, l.latency_ns)).collect()
+        });
         let span: f64 = windows.iter().map(|w| (w.end - w.start) as f64).sum();
         let [limit, _] = device.channels();
         Prediction {
             runs,
+            unqueued,
             unmeasured_share: unmeasured as f64 / (count as f64).max(1.0),
             utilisation: limit.map(|_| (demand_ns / span / first.channels as f64).min(1.0)),
         }
@@ -123,9 +135,12 @@ impl Prediction {
 
     /// The simulated latencies of a disk, or of all.
     pub(super) fn latencies(&self, run: usize, disk: Option<usize>) -> Vec<Nanos> {
-        let run = self.runs[run % self.runs.len()].iter();
-        let of = run.filter(|(of, _)| disk.is_none_or(|disk| *of == disk));
-        of.map(|(_, latency)| *latency).collect()
+        latencies(&self.runs[run % self.runs.len()], disk)
+    }
+
+    /// Those without waiting, if there is a closed loop.
+    fn unqueued_latencies(&self, disk: Option<usize>) -> Vec<Nanos> {
+        latencies(self.unqueued.as_ref().unwrap_or(&self.runs[0]), disk)
     }
 
     /// The objective of a disk, or of all, with its interval; `None` without requests.
@@ -136,8 +151,15 @@ impl Prediction {
         error_factor: f64,
     ) -> Option<LatencyEstimate> {
         let runs = (0..self.runs.len()).map(|run| self.latencies(run, disk));
-        estimate(runs, objective, error_factor)
+        estimate(runs, self.unqueued_latencies(disk), objective, error_factor)
     }
+}
+
+/// The latencies of a disk, or of all.
+fn latencies(run: &[(usize, Nanos)], disk: Option<usize>) -> Vec<Nanos> {
+    let of = run.iter();
+    let of = of.filter(|(of, _)| disk.is_none_or(|disk| *of == disk));
+    of.map(|(_, latency)| *latency).collect()
 }
 
 /// The objective of all requests of several devices. The models of the devices are varied together.
@@ -151,11 +173,14 @@ pub fn pooled(
         let of = predictions.iter().map(move |p| p.latencies(run, None));
         of.flatten().collect::<Vec<_>>()
     };
-    estimate((0..runs).map(run), objective, error_factor)
+    let unqueued = predictions.iter().flat_map(|p| p.unqueued_latencies(None));
+    let unqueued = unqueued.collect();
+    estimate((0..runs).map(run), unqueued, objective, error_factor)
 }
 
 fn estimate(
     runs: impl Iterator<Item = Vec<Nanos>>,
+    mut unqueued: Vec<Nanos>,
     objective: LatencyObjective,
     error_factor: f64,
 ) -> Option<LatencyEstimate> {
@@ -163,7 +188,11 @@ fn estimate(
     let values: Vec<f64> = runs
         .map(|mut latencies| objective.of(&mut latencies))
         .collect();
-    let least = values.iter().copied().fold(f64::INFINITY, f64::min);
+    let of_unqueued = match unqueued.is_empty() {
+        true => f64::INFINITY,
+        false => objective.of(&mut unqueued),
+    };
+    let least = values.iter().copied().fold(of_unqueued, f64::min);
     let most = values.iter().copied().fold(0.0, f64::max);
     Some(LatencyEstimate {
         value_ns: *values.first()?,

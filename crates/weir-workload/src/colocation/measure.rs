@@ -30,6 +30,10 @@ const BLOCKS_MIN: usize = 5;
 const PLAUSIBLE_FACTOR: f64 = 1.25;
 const PLAUSIBLE_DIFFERENCE: f64 = 0.02;
 
+/// Of requests that were served in another order than that of their arrival, the means are those of
+/// the simulation, and the percentiles are not. So only the means count, and less strictly.
+const PLAUSIBLE_MEAN: f64 = 0.15;
+
 /// The requests that are replayed for each number of channels.
 const REPLAYED_MAX: usize = 100_000;
 
@@ -99,6 +103,10 @@ impl PreparedDisk {
         }
     }
 
+    pub(super) fn is_closed(&self) -> bool {
+        self.process.closed
+    }
+
     pub(super) fn replayed(&self) -> ReplayedDisk<'_> {
         ReplayedDisk {
             stream: &self.stream,
@@ -127,23 +135,15 @@ impl MeasuredDevice {
             .copied()
             .filter(|channels| *channels < depth_max);
         let tried = tried.chain([depth_max, CHANNELS_UNLIMITED]);
-        let scores: Vec<(usize, f64)> = tried
+        let trials: Vec<ChannelTrial> = tried
             .filter_map(|channels| {
-                let station = Station::measured(&first, disks.len(), channels)?;
-                let ratios = ratios(disks, &station, &second);
-                Some((channels, score(&ratios)?))
+                let station = Station::measured(&first, disks.len(), channels);
+                ChannelTrial::of(&station, &ratios(disks, &station, &second))
             })
             .collect();
-        let least = scores
-            .iter()
-            .map(|(_, score)| *score)
-            .fold(f64::INFINITY, f64::min);
-        let plausible = scores
-            .iter()
-            .filter(|(_, score)| *score <= PLAUSIBLE_FACTOR * least + PLAUSIBLE_DIFFERENCE);
         let all = merged(disks, training);
-        let stations: Vec<Station> = plausible
-            .filter_map(|(channels, _)| Station::measured(&all, disks.len(), *channels))
+        let stations: Vec<Station> = plausible(&trials)
+            .map(|trial| Station::measured(&all, disks.len(), trial.channels))
             .collect();
         if stations.is_empty() {
             return None;
@@ -195,12 +195,48 @@ struct BlockRatio {
     p99: f64,
 }
 
-fn score(ratios: &[BlockRatio]) -> Option<f64> {
-    let squares = |of: fn(&BlockRatio) -> f64| {
-        let sum: f64 = ratios.iter().map(|ratio| of(ratio).powi(2)).sum();
-        (sum / ratios.len() as f64).sqrt()
-    };
-    (ratios.len() >= BLOCKS_MIN).then(|| squares(|r| r.mean) + 0.5 * squares(|r| r.p99))
+/// How well a number of channels predicts.
+#[derive(Clone, Copy, Debug)]
+struct ChannelTrial {
+    channels: usize,
+    /// Whether the requests were served in the order of their arrival, as in the simulation.
+    in_order: bool,
+    /// The error of the means of the blocks, root mean square.
+    mean: f64,
+    /// That of their 99th percentiles.
+    p99: f64,
+}
+
+impl ChannelTrial {
+    /// `None` with too few blocks.
+    fn of(station: &Station, ratios: &[BlockRatio]) -> Option<ChannelTrial> {
+        let error = |of: fn(&BlockRatio) -> f64| {
+            let sum: f64 = ratios.iter().map(|ratio| of(ratio).powi(2)).sum();
+            (sum / ratios.len() as f64).sqrt()
+        };
+        (ratios.len() >= BLOCKS_MIN).then(|| ChannelTrial {
+            channels: station.channels,
+            in_order: station.in_order,
+            mean: error(|r| r.mean),
+            p99: error(|r| r.p99),
+        })
+    }
+
+    fn score(&self) -> f64 {
+        self.mean + 0.5 * self.p99
+    }
+}
+
+/// The trials that predict about as well as the best one.
+fn plausible(trials: &[ChannelTrial]) -> impl Iterator<Item = &ChannelTrial> {
+    let in_order = trials.iter().filter(|trial| trial.in_order);
+    let least = in_order
+        .map(ChannelTrial::score)
+        .fold(f64::INFINITY, f64::min);
+    trials.iter().filter(move |trial| match trial.in_order {
+        true => trial.score() <= PLAUSIBLE_FACTOR * least + PLAUSIBLE_DIFFERENCE,
+        false => trial.mean <= PLAUSIBLE_MEAN,
+    })
 }
 
 fn ratios(disks: &[&PreparedDisk], station: &Station, window: &Range<Nanos>) -> Vec<BlockRatio> {

@@ -3,9 +3,11 @@
 //! A station has channels, which serve requests in the order of arrival, one request each. The
 //! demand of a request is its time in a channel. It is computed from the recorded times: a request
 //! begins when it arrives or, if all channels were occupied, when enough earlier ones had completed
-//! (Lindley's recursion for several servers, solved for the service time). The demands of each
-//! class of requests, by operation, order and size, are kept as they were measured: no distribution
-//! is assumed.
+//! (Lindley's recursion for several servers, solved for the service time). Where requests complete
+//! before they could begin, the device serves them in another order: they begin in the order of
+//! completion then, which gives the demands of one channel exactly, whatever the order. The demands
+//! of each class of requests, by operation, order and size, are kept as they were measured: no
+//! distribution is assumed.
 
 use weir_model::{Nanos, Op};
 
@@ -20,7 +22,7 @@ const DEMANDS_MAX: usize = 8_192;
 /// A channel takes some time for each request, also where the recording is inconsistent.
 const DEMAND_MIN_NS: Nanos = 100;
 
-/// More requests that complete before they could begin than this contradict the number of channels.
+/// More requests that complete before they could begin than this contradict the order of arrival.
 const CONTRADICTIONS_MAX: f64 = 0.05;
 
 /// Sizes: up to 512 bytes, 1 KiB, 2 KiB, .., more than 1 MiB.
@@ -39,6 +41,8 @@ const GAP_SECTORS: i64 = 64;
 pub struct Station {
     /// Requests that are served at the same time.
     pub channels: usize,
+    /// Whether the recorded requests were served in the order of their arrival.
+    pub in_order: bool,
     /// The measured demands of each class, ns.
     classes: Vec<Vec<Nanos>>,
     /// The class whose demands are used for each class; `None` if no class of its operation was
@@ -82,6 +86,37 @@ impl Positions {
     }
 }
 
+/// When each request begins, if they are served in the order of arrival; `None` if they are not.
+fn begins_by_arrival(requests: &[(usize, RecordedRequest)], channels: usize) -> Option<Vec<Nanos>> {
+    let mut contradictions = 0;
+    let mut completions: Vec<Nanos> = Vec::new();
+    let begin = |(_, request): &(usize, RecordedRequest)| {
+        let (arrival_ns, end_ns) = (request.arrival_ns, request.completion_ns());
+        completions.drain(..completions.partition_point(|at| *at <= arrival_ns));
+        let waits_for = completions.len().checked_sub(channels);
+        let begin_ns = waits_for.map_or(arrival_ns, |at| completions[at]);
+        contradictions += u64::from(end_ns <= begin_ns && waits_for.is_some());
+        completions.insert(completions.partition_point(|at| *at <= end_ns), end_ns);
+        begin_ns
+    };
+    let begins = requests.iter().map(begin).collect();
+    (contradictions as f64 <= CONTRADICTIONS_MAX * requests.len() as f64).then_some(begins)
+}
+
+/// When each request begins, if they are served in the order of completion.
+fn begins_by_completion(requests: &[(usize, RecordedRequest)], channels: usize) -> Vec<Nanos> {
+    let mut order: Vec<usize> = (0..requests.len()).collect();
+    order.sort_by_key(|at| requests[*at].1.completion_ns());
+    let mut begins = vec![0; requests.len()];
+    for (number, &at) in order.iter().enumerate() {
+        let arrival_ns = requests[at].1.arrival_ns;
+        let free_ns = number.checked_sub(channels);
+        let free_ns = free_ns.map(|earlier| requests[order[earlier]].1.completion_ns());
+        begins[at] = free_ns.map_or(arrival_ns, |free_ns| free_ns.max(arrival_ns));
+    }
+    begins
+}
+
 fn class(request: &RecordedRequest, order: usize) -> usize {
     let op = match request.op {
         Op::Read => 0,
@@ -95,29 +130,20 @@ fn class(request: &RecordedRequest, order: usize) -> usize {
 
 impl Station {
     /// A device from its recorded requests in the order of their arrival, each with the number of
-    /// its disk, below `disks`. `None` if they contradict this number of channels.
+    /// its disk, below `disks`.
     pub fn measured(
         requests: &[(usize, RecordedRequest)],
         disks: usize,
         channels: usize,
-    ) -> Option<Station> {
+    ) -> Station {
+        let by_arrival = begins_by_arrival(requests, channels);
+        let in_order = by_arrival.is_some();
+        let begins = by_arrival.unwrap_or_else(|| begins_by_completion(requests, channels));
         let mut positions = Positions::new(disks);
         let mut classes = vec![Vec::new(); OPS * ORDERS * SIZES];
-        let mut contradictions = 0;
-        let mut completions: Vec<Nanos> = Vec::new();
-        for (disk, request) in requests {
-            let arrival_ns = request.arrival_ns;
-            completions.drain(..completions.partition_point(|at| *at <= arrival_ns));
-            let waits_for = completions.len().checked_sub(channels);
-            let begin_ns = waits_for.map_or(arrival_ns, |at| completions[at]);
-            let end_ns = request.completion_ns();
-            contradictions += u64::from(end_ns <= begin_ns && waits_for.is_some());
+        for ((disk, request), begin_ns) in requests.iter().zip(begins) {
             let class = positions.class(*disk, request);
-            classes[class].push((end_ns - begin_ns).max(DEMAND_MIN_NS));
-            completions.insert(completions.partition_point(|at| *at <= end_ns), end_ns);
-        }
-        if contradictions as f64 > CONTRADICTIONS_MAX * requests.len() as f64 {
-            return None;
+            classes[class].push((request.completion_ns() - begin_ns).max(DEMAND_MIN_NS));
         }
         for demands in &mut classes {
             if demands.len() > DEMANDS_MAX {
@@ -129,11 +155,20 @@ impl Station {
         let used = (0..classes.len())
             .map(|class| substitute(&classes, class))
             .collect();
-        Some(Station {
+        Station {
             channels,
+            in_order,
             classes,
             used,
-        })
+        }
+    }
+
+    /// The same demands, without waiting.
+    pub fn without_queue(&self) -> Station {
+        Station {
+            channels: CHANNELS_UNLIMITED,
+            ..self.clone()
+        }
     }
 
     /// A demand of the class, by a random number; `None` if nothing similar was measured.
@@ -208,7 +243,7 @@ mod tests {
             (2, [1_000, 1_000, 2_000], 1_000.0),
             (3, [1_000, 2_000, 3_000], 2_000.0),
         ] {
-            let station = Station::measured(&batches(ends), 1, channels).unwrap();
+            let station = Station::measured(&batches(ends), 1, channels);
             let measured = station.demand_mean_ns(class).unwrap();
             // The first request of all has another class: it follows none.
             assert!(
@@ -220,12 +255,23 @@ mod tests {
 
     #[test]
     fn requests_that_complete_together_contradict_one_channel() {
-        assert!(Station::measured(&batches([1_000; 3]), 1, 1).is_none());
+        assert!(!Station::measured(&batches([1_000; 3]), 1, 1).in_order);
+        assert!(Station::measured(&batches([1_000; 3]), 1, 3).in_order);
+    }
+
+    /// Three requests that arrive together and are served one after the other, the last one first.
+    #[test]
+    fn the_demands_of_one_channel_do_not_depend_on_the_order() {
+        let station = Station::measured(&batches([3_000, 2_000, 1_000]), 1, 1);
+        assert!(!station.in_order);
+        let class = class(&batches([1_000; 3])[0].1, 2);
+        let measured = station.demand_mean_ns(class).unwrap();
+        assert!((measured - 1_000.0).abs() < 20.0, "{measured}");
     }
 
     #[test]
     fn a_class_without_measurements_uses_a_similar_one_and_reports_it() {
-        let station = Station::measured(&batches([1_000, 2_000, 3_000]), 1, 1).unwrap();
+        let station = Station::measured(&batches([1_000, 2_000, 3_000]), 1, 1);
         let of = |op, sectors, order| {
             let request = RecordedRequest {
                 arrival_ns: 0,

@@ -2,10 +2,7 @@
 
 use serde_json::Value as Json;
 
-use weir_testing::SlowDisk;
-
-use crate::live::watchable;
-use crate::support::{Scratch, run, skipped};
+use crate::support::{Scratch, run};
 
 const THREE: &str = concat!(
     env!("CARGO_MANIFEST_DIR"),
@@ -169,101 +166,4 @@ fn wrong_input_is_refused_with_the_remedy() {
     assert_eq!(std::fs::read_to_string(&kept).unwrap(), "old");
     let query = run(&["advise", "--show-query"]).fine();
     assert_eq!(run(&["check", &query]).code, 0);
-}
-
-/// How long each run of loads is recorded.
-const RECORDED: &str = "30s";
-
-/// Random requests of a process at random times for 40 s, up to 32 in flight.
-fn load(name: &str, device: &str, rate: u32) -> std::process::Child {
-    let rate = format!("--rate_iops={rate},{rate}");
-    let options = [
-        &format!("--name={name}")[..],
-        &format!("--filename={device}"),
-        &rate,
-        "--rate_process=poisson",
-        "--rw=randrw",
-        "--bs=4k",
-        "--direct=1",
-        "--ioengine=libaio",
-        "--iodepth=32",
-        "--time_based",
-        "--runtime=40",
-        "--thread",
-    ];
-    let mut command = std::process::Command::new("fio");
-    command.args(options).stdout(std::process::Stdio::null());
-    command.spawn().unwrap()
-}
-
-/// A recording of three loads, each a VM, on these devices.
-fn recorded(scratch: &Scratch, name: &str, devices: [&str; 3]) -> String {
-    let rates = [55, 55, 25];
-    let vms = ["web", "db", "log"];
-    let mut loads: Vec<std::process::Child> =
-        (0..3).map(|i| load(vms[i], devices[i], rates[i])).collect();
-    std::thread::sleep(std::time::Duration::from_secs(2));
-    let file = scratch.path().join(name).to_str().unwrap().to_owned();
-    let declared: Vec<String> = (0..3)
-        .map(|i| format!("{}=pid:{}", vms[i], loads[i].id()))
-        .collect();
-    let mut args = vec!["record", "--for", RECORDED, "-o", &file];
-    declared.iter().for_each(|vm| args.extend(["--vm", vm]));
-    for device in std::collections::BTreeSet::from(devices) {
-        args.extend(["--device", device]);
-    }
-    run(&args).fine();
-    loads.iter_mut().for_each(|load| {
-        load.wait().unwrap();
-    });
-    file
-}
-
-#[test]
-#[ignore = "a measurement of 90 s on real devices"]
-fn what_is_predicted_for_two_slow_disks_happens_after_the_move() {
-    let test = "what_is_predicted_for_two_slow_disks_happens_after_the_move";
-    if !watchable(test) {
-        return;
-    }
-    let (a, b) = match (SlowDisk::new(64, 300), SlowDisk::new(64, 300)) {
-        (Ok(a), Ok(b)) => (a, b),
-        (Err(why), _) | (_, Err(why)) => return skipped(test, format!("{why:#}")),
-    };
-    let scratch = Scratch::new();
-    let before = recorded(&scratch, "before.parquet", [a.path(), a.path(), b.path()]);
-    let found = report(&["--from", &before]);
-    let moves = found["moves"].as_array().unwrap();
-    if moves.is_empty() {
-        return skipped(test, format!("no change was found: {}", found["outcome"]));
-    }
-    let mut devices = [a.path(), a.path(), b.path()];
-    for change in moves {
-        let vm = change["disk"]["vm"].as_str().unwrap();
-        let to = change["to"]["device"].as_str().unwrap();
-        let number = ["web", "db", "log"].iter().position(|name| *name == vm);
-        devices[number.unwrap()] = if to == a.path() { a.path() } else { b.path() };
-    }
-    let after = recorded(&scratch, "after.parquet", devices);
-    let query = "select avg(latency) as mean from IO";
-    let args = [
-        "query", "--from", &after, "--final", "--format", "csv", query,
-    ];
-    let happened = run(&args).fine();
-    let happened: f64 = happened.trim().rsplit(',').next().unwrap().parse().unwrap();
-    let predicted = &found["predicted"];
-    let limit = |at: usize| predicted["interval_ns"][at].as_f64().unwrap();
-    println!(
-        "predicted {predicted}, happened {happened} ns, recorded {}",
-        found["recorded_ns"]
-    );
-    // On a busy host nothing may be recommended; the interval contains what happens nevertheless.
-    if found["outcome"]["kind"] == "recommended" {
-        let recorded = found["recorded_ns"].as_f64().unwrap();
-        assert!(happened < recorded, "{happened} {found}");
-    }
-    assert!(
-        limit(0) < happened && happened < limit(1),
-        "{happened} {predicted}"
-    );
 }

@@ -11,6 +11,7 @@ mod host;
 mod kernels;
 mod libvirt;
 mod matrix;
+mod merging;
 mod places;
 mod refusals;
 mod screens;
@@ -19,6 +20,7 @@ mod test_devices;
 mod tuning;
 mod tutorial;
 mod watching;
+mod with_weir;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

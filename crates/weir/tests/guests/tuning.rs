@@ -1,14 +1,15 @@
-//! `weir tune --guest` with a guest in QEMU: `weir tune --serve` in the guest changes the queue of its
-//! virtual disk through a port of virtio-serial, and restores it at each end.
+//! `weir tune --guest` with a guest in QEMU: `weir tune --serve` in the guest changes the queue of
+//! its virtual disk through a port of virtio-serial, and restores it at each end.
 
 use std::collections::BTreeSet;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use weir_testing::{DiskLoad, Guest, GuestDisk, LoopDisk, Scratch, Tools, tried_again};
+use weir_testing::{DiskLoad, GuestDisk, Kit, LoopDisk, Scratch};
 
 use crate::kit;
+use crate::with_weir::{WEIR, WeirGuest};
 
 /// The setting that is observed in the guest.
 const SETTING: &str = "cat /sys/block/vda/queue/read_ahead_kb";
@@ -18,52 +19,33 @@ const TIMEOUT: Duration = Duration::from_secs(180);
 
 /// A guest with weir, and its disk on a loop device.
 struct Tuned {
-    guest: Guest,
+    guest: WeirGuest,
     disk: LoopDisk,
-    _tools: Tools,
-    /// Dropped last: it contains the files of the other fields.
-    folder: Scratch,
 }
 
 impl Tuned {
-    fn start(kit: &weir_testing::Kit, test: &str) -> anyhow::Result<Tuned> {
+    fn start(kit: &Kit, test: &str) -> anyhow::Result<Tuned> {
         let folder = Scratch::new();
         let disk = LoopDisk::new(64)?;
-        let tools = folder.path().join("tools");
-        let tools = Tools::make(&tools, &[env!("CARGO_BIN_EXE_weir")])?;
-        let mut args = GuestDisk::new("data", disk.path()).args();
-        args.extend(
-            GuestDisk::new("tools", &folder.file("tools"))
-                .buffered()
-                .args(),
-        );
         let socket = format!(
             "socket,id=tune,path={},server=on,wait=off",
             folder.file("tune")
         );
-        let port = ["-device", "virtserialport,chardev=tune,name=weir.tune"];
-        args.extend(["-device", "virtio-serial-pci", "-chardev", &socket].map(str::to_owned));
-        args.extend(port.map(str::to_owned));
-        let boot = || -> anyhow::Result<Guest> {
-            let mut guest = Guest::start(kit, "tuning", &args)?;
-            guest.ready()?;
-            Ok(guest)
-        };
-        let mut guest = boot().or_else(|why| {
-            tried_again(test, format_args!("the guest does not boot: {why:#}"));
-            boot()
-        })?;
-        guest.run(&Tools::mount("/dev/vdb"))?;
-        guest.run("mkdir -p /tmp /lib64 && ln -s /tools/lib/ld-linux-x86-64.so.2 /lib64/")?;
-        guest.run("export LD_LIBRARY_PATH=/tools/lib")?;
+        let port = "virtserialport,chardev=tune,name=weir.tune";
+        let ports = [
+            "-device",
+            "virtio-serial-pci",
+            "-chardev",
+            &socket,
+            "-device",
+            port,
+        ];
+        let mut args = GuestDisk::new("data", disk.path()).args();
+        args.extend(ports.map(str::to_owned));
+        let mut guest = WeirGuest::boot(kit, test, "tuning", folder, &args)?;
         guest.run("load_module virtio_console || true")?;
         guest.run("echo 128 > /sys/block/vda/queue/read_ahead_kb")?;
-        let mut tuned = Tuned {
-            guest,
-            disk,
-            _tools: tools,
-            folder,
-        };
+        let mut tuned = Tuned { guest, disk };
         tuned.serve()?;
         // More requests than a trial takes; they end with the guest.
         let load = DiskLoad {
@@ -83,10 +65,10 @@ impl Tuned {
     /// Starts the process that permits changes.
     fn serve(&mut self) -> anyhow::Result<()> {
         // udev would name it /dev/virtio-ports/weir.tune.
-        self.guest.run(
-            "/tools/bin/weir tune --serve /dev/vport*p1 --allow vda --state /tmp/tune \
-             2> /tmp/serve & echo $! > /tmp/serve.pid",
-        )?;
+        self.guest.run(&format!(
+            "{WEIR} tune --serve /dev/vport*p1 --allow vda --state /tmp/tune \
+             2> /tmp/serve & echo $! > /tmp/serve.pid"
+        ))?;
         Ok(())
     }
 
@@ -102,14 +84,19 @@ impl Tuned {
             "--try",
             "--json",
         ])
-        .args(["--guest", &self.folder.file("tune"), "--guest-disk", "vda"])
+        .args([
+            "--guest",
+            &self.guest.folder.file("tune"),
+            "--guest-disk",
+            "vda",
+        ])
         .args([
             "--candidates",
             "guest:read_ahead_kb=64,none+guest:read_ahead_kb=32",
         ])
         .args(["--rounds", rounds, "--block", "500ms", "--settle", "200ms"])
         .args(["--observe", "3s", "--abort-factor", "1000000"])
-        .args(["--state", &self.folder.file("journals")])
+        .args(["--state", &self.guest.folder.file("journals")])
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
         weir.spawn().unwrap()
