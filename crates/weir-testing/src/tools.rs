@@ -24,11 +24,23 @@ impl Tools {
     /// An image at `image` with these programs: names of programs on the host, or paths. Needs
     /// e2fsprogs.
     pub fn make(image: &Path, programs: &[&str]) -> Result<Tools> {
+        Tools::with_folders(image, programs, &[])
+    }
+
+    /// The same with copies of these folders of the host, below the folder of the mount: `/usr/x`
+    /// is `/tools/usr/x`.
+    pub fn with_folders(image: &Path, programs: &[&str], folders: &[&Path]) -> Result<Tools> {
         let folder = image.with_extension("folder");
         for part in ["bin", "lib"] {
             fs::create_dir_all(folder.join(part))?;
         }
-        let made = fill(&folder, programs).and_then(|bytes| {
+        let filled = fill(&folder, programs).and_then(|mut bytes| {
+            for from in folders {
+                bytes += copied(from, &folder)?;
+            }
+            Ok(bytes)
+        });
+        let made = filled.and_then(|bytes| {
             let mebibytes = format!("{}M", (bytes + bytes / 8 + SPARE_BYTES) >> 20);
             let (from, to) = (folder.to_string_lossy(), image.to_string_lossy());
             run(
@@ -95,6 +107,19 @@ fn fill(folder: &Path, programs: &[&str]) -> Result<u64> {
         bytes += fs::copy(&library, folder.join("lib").join(name))?;
     }
     Ok(bytes)
+}
+
+/// Copies a folder of the host below another one; returns the size of its files in bytes, each as
+/// many blocks.
+fn copied(from: &Path, folder: &Path) -> Result<u64> {
+    let parent = from.parent().context("a folder has a parent")?;
+    let to = folder.join(parent.strip_prefix("/").unwrap_or(parent));
+    fs::create_dir_all(&to)?;
+    let (from, to) = (from.to_string_lossy(), to.to_string_lossy());
+    run("cp", &["-rL", &from, &to])?;
+    let used = run("du", &["-s", "--block-size=1", &from])?;
+    let bytes = used.split_whitespace().next().unwrap_or_default().parse();
+    bytes.with_context(|| format!("du: {used}"))
 }
 
 /// The libraries that a program is linked with, its loader included, from `ldd`; none for a static

@@ -11,6 +11,7 @@
 //! `cargo xtask experiments schedulers` is of another paper, and has a page of its own.
 
 mod copying;
+mod database;
 mod distributed;
 mod field;
 mod figures;

@@ -12,19 +12,22 @@ use std::fs;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use weir_testing::{DiskLoad, Guest, GuestDisk, Kit, LoopDisk, SlowDisk};
+use weir_testing::{DiskLoad, Guest, GuestDisk, Kit, LoopDisk, Scratch, ThrottledDisk};
 
+use super::database::Database;
 use crate::{is_root, number, root};
 
 /// The schedulers of both sides; the first pair is what the others are compared with.
 const SCHEDULERS: [&str; 4] = ["none", "mq-deadline", "kyber", "bfq"];
 
-/// The requests per second of the host's disk, few enough for the emulated guest not to be the
+/// The reads per second of the host's disk, and the writes, few enough for the emulated guest not to be the
 /// bottleneck.
-const DISK_IOPS: u32 = 1_000;
+const DISK_IOPS: u32 = 300;
 
-/// The size of the disk.
-const DISK_MIB: u64 = 256;
+/// The size of the disk, and of its first part, which the patterns use without a file system. The
+/// database has the other one.
+const DISK_MIB: u64 = 768;
+const PATTERNS_MIB: u64 = 256;
 
 /// The largest number of rounds for which all signs are tried.
 const ROUNDS_MAX: usize = 14;
@@ -105,6 +108,12 @@ const PATTERNS: [Pattern; 3] = [
     },
 ];
 
+/// The name of the transactions, and what is counted.
+const DATABASE: (&str, &str) = (
+    "PostgreSQL: transactions of pgbench, four of five only read, 8 clients",
+    "transactions",
+);
+
 /// Runs the experiment.
 ///
 /// # Errors
@@ -127,12 +136,19 @@ pub fn run(args: &[String]) -> Result<()> {
         bail!("requires root: it creates a loop device");
     }
     let kit = Kit::find()?;
-    let disk = SlowDisk::new(DISK_MIB, DISK_IOPS)?;
-    let attached = GuestDisk::new("disk0", disk.path());
-    let mut guest = Guest::start(&kit, "schedulers", &attached.args())?;
+    let disk = ThrottledDisk::new(DISK_MIB, DISK_IOPS)?;
+    let (start, bytes) = (PATTERNS_MIB << 20, (DISK_MIB - PATTERNS_MIB) << 20);
+    let folder = Scratch::new();
+    let database = Database::new(&folder)?;
+    let disks = [GuestDisk::new("disk0", disk.path()), database.disk()];
+    let args = disks.iter().flat_map(GuestDisk::args);
+    let mut guest = Guest::start(&kit, "schedulers", &args.collect::<Vec<_>>())?;
+    disk.limit(guest.pid())?;
     guest.ready()?;
     load_schedulers(&mut guest)?;
-    let measured = measure(&disk, &mut guest, rounds)?;
+    eprintln!("pgbench creates its tables");
+    database.start(&mut guest, start, bytes)?;
+    let measured = measure(&disk, &mut guest, &database, rounds)?;
     let text = page(&measured, rounds);
     fs::write(&out, text).with_context(|| out.display().to_string())?;
     println!("written: {}", out.display());
@@ -158,9 +174,14 @@ type Rates = Vec<Vec<f64>>;
 
 const PAIRS: usize = SCHEDULERS.len() * SCHEDULERS.len();
 
-/// The rates of each pattern.
-fn measure(disk: &LoopDisk, guest: &mut Guest, rounds: usize) -> Result<Vec<Rates>> {
-    let mut rates = vec![vec![Vec::new(); PAIRS + 1]; PATTERNS.len()];
+/// The rates of each pattern, and of the transactions.
+fn measure(
+    disk: &LoopDisk,
+    guest: &mut Guest,
+    database: &Database,
+    rounds: usize,
+) -> Result<Vec<Rates>> {
+    let mut rates = vec![vec![Vec::new(); PAIRS + 1]; PATTERNS.len() + 1];
     let mut random = Shuffle(1);
     for round in 1..=rounds {
         for configuration in random.order(PAIRS + 1) {
@@ -182,7 +203,12 @@ fn measure(disk: &LoopDisk, guest: &mut Guest, rounds: usize) -> Result<Vec<Rate
                 rates[configuration].push(rate.ln());
                 let _ = write!(printed, " {rate:.0}");
             }
-            eprintln!("round {round} of {rounds}: ({host}, {in_guest}):{printed} requests/s");
+            let rate = database.transactions(guest)?;
+            rates[PATTERNS.len()][configuration].push(rate.ln());
+            eprintln!(
+                "round {round} of {rounds}: ({host}, {in_guest}):{printed} requests/s, {rate:.0} \
+                 transactions/s"
+            );
         }
     }
     Ok(rates)
@@ -305,10 +331,9 @@ fn page(measured: &[Rates], rounds: usize) -> String {
     let mut text = BEGINNING.to_owned();
     let _ = writeln!(
         text,
-        "{DISK_IOPS} requests per second, one after the\nother, wherever they are. {rounds} \
-         rounds. Changes are those of the rate of requests against (none, none)\nof the same round, with \
-         intervals that hold together for all pairs of a table with 95 %. Changes in\nbold differ \
-         from 0."
+        "{DISK_IOPS} reads and {DISK_IOPS} writes\nper second, wherever they are. {rounds} rounds. Changes are those \
+         of the rate against (none, none)\nof the same round, with intervals that hold together for all \
+         pairs of a table with 95 %. Changes\nin bold differ from 0."
     );
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     let load = fs::read_to_string("/proc/loadavg").unwrap_or_default();
@@ -319,7 +344,8 @@ fn page(measured: &[Rates], rounds: usize) -> String {
          the number of\nprocessors, other programs disturbed the measurement."
     );
     let (mut compared, mut differing, mut widest) = (0, 0, 0.0_f64);
-    for (pattern, rates) in PATTERNS.iter().zip(measured) {
+    let requests = PATTERNS.iter().map(|pattern| (pattern.name, "requests"));
+    for ((name, unit), rates) in requests.chain([DATABASE]).zip(measured) {
         let (all, control) = changes(rates);
         compared += all.len();
         differing += all.iter().filter(|change| change.differs()).count();
@@ -327,12 +353,11 @@ fn page(measured: &[Rates], rounds: usize) -> String {
             .iter()
             .map(|change| change.mean.abs())
             .fold(widest, f64::max);
-        let name = pattern.name;
         let _ = writeln!(text, "\n## {}{}\n", name[..1].to_uppercase(), &name[1..]);
         let mean = rates[0].iter().sum::<f64>() / rounds as f64;
         let _ = writeln!(
             text,
-            "(none, none): {:.0} requests per second; the control: {}.\n",
+            "(none, none): {:.0} {unit} per second; the control: {}.\n",
             mean.exp(),
             shown(control)
         );
@@ -344,8 +369,8 @@ fn page(measured: &[Rates], rounds: usize) -> String {
          largest change is {:.1} %. A single run of each\npair, as in the paper, shows differences \
          between all of them, as it does between the control and\n(none, none). That one scheduler \
          is the best in general is not shown here. The paper's disk had a\nhead to move, for which \
-         the order of requests matters; here it does not.\n\nNot measured: PostgreSQL itself, for \
-         which the guest of the tests has no space, latencies, and a\nrotating disk.",
+         the order of requests matters; here it does not.\n\nNot measured: latencies, \
+         and a rotating disk.",
         100.0 * widest.exp_m1()
     );
     text
