@@ -1,7 +1,7 @@
-//! [`ThrottledDisk`]: a loop device of a known rate for some processes, below which no data is lost.
+//! [`ThrottledDisk`]: a loop device of a known rate for some processes, which keeps what is written.
 //!
-//! A [`SlowDisk`](crate::SlowDisk) is for every process, but the storage daemon of QEMU 7.2 mixes up
-//! the data of concurrent writes through FUSE, so no file system survives on it. Here the loop
+//! A [`SlowDisk`](crate::SlowDisk) is for every process, but the storage daemon of QEMU 7.2 mixes
+//! up the data of concurrent writes through FUSE, so no file system survives on it. Here the loop
 //! device is on another one, whose requests cgroup v1 limits. The kernel counts a request of a loop
 //! device for the group of the process that submitted it, at the device below as well.
 

@@ -1,5 +1,5 @@
-//! PostgreSQL in a guest: its programs on a disk of their own, its data on a part of the disk that is
-//! measured, and the transactions of pgbench.
+//! PostgreSQL in a guest: its programs on a disk of their own, its data on a part of the disk that
+//! is measured, and the transactions of pgbench.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -20,8 +20,8 @@ use crate::{is_root, number, root};
 /// The schedulers of both sides; the first pair is what the others are compared with.
 const SCHEDULERS: [&str; 4] = ["none", "mq-deadline", "kyber", "bfq"];
 
-/// The reads per second of the host's disk, and the writes, few enough for the emulated guest not to be the
-/// bottleneck.
+/// The reads per second of the host's disk, and the writes, few enough for the emulated guest not
+/// to be the bottleneck.
 const DISK_IOPS: u32 = 300;
 
 /// The size of the disk, and of its first part, which the patterns use without a file system. The
