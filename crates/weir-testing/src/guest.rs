@@ -13,6 +13,7 @@ use crate::kit::Kit;
 use crate::port::{COMMAND, Port, Socket, last_log_lines};
 use crate::qmp::Qmp;
 use crate::scratch::Scratch;
+use crate::skip::tried_again;
 
 /// A guest, controlled through its [`Port`]. It ends, with all its files on the host, when it is
 /// dropped, and with the thread that started it.
@@ -62,6 +63,20 @@ impl Guest {
                 Err(error)
             }
         }
+    }
+
+    /// The same for `test`, booted. In emulation with two processors, a kernel that patches itself
+    /// may panic at boot: it starts once more then.
+    pub fn boot(kit: &Kit, test: &str, name: &str, args: &[String]) -> Result<Guest> {
+        let boot = || -> Result<Guest> {
+            let mut guest = Guest::start(kit, name, args)?;
+            guest.ready()?;
+            Ok(guest)
+        };
+        boot().or_else(|why| {
+            tried_again(test, format_args!("the guest does not boot: {why:#}"));
+            boot()
+        })
     }
 
     /// The name of the VM.

@@ -1,4 +1,4 @@
-//! [`ThrottledDisk`]: a loop device of a known rate for some processes, which keeps what is written.
+//! [`ThrottledDisk`]: a loop device of a known rate for some processes, which keeps its data.
 //!
 //! A [`SlowDisk`](crate::SlowDisk) is for every process, but the storage daemon of QEMU 7.2 mixes
 //! up the data of concurrent writes through FUSE, so no file system survives on it. Here the loop

@@ -3,7 +3,7 @@
 use std::ops::{Deref, DerefMut};
 
 use anyhow::Result;
-use weir_testing::{Guest, GuestDisk, Kit, Scratch, Tools, tried_again};
+use weir_testing::{Guest, GuestDisk, Kit, Scratch, Tools};
 
 /// The guest, with weir at [`WEIR`].
 pub struct WeirGuest {
@@ -30,15 +30,7 @@ impl WeirGuest {
         let tools = Tools::make(&tools, &[env!("CARGO_BIN_EXE_weir")])?;
         let disk = GuestDisk::new("tools", &folder.file("tools")).buffered();
         let args = [args, &disk.args()].concat();
-        let boot = || -> Result<Guest> {
-            let mut guest = Guest::start(kit, name, &args)?;
-            guest.ready()?;
-            Ok(guest)
-        };
-        let mut guest = boot().or_else(|why| {
-            tried_again(test, format_args!("the guest does not boot: {why:#}"));
-            boot()
-        })?;
+        let mut guest = Guest::boot(kit, test, name, &args)?;
         guest.run(&Tools::mount("/dev/vdb"))?;
         // weir starts itself a second time, so the system must find its libraries.
         guest.run("mkdir -p /tmp /lib64 && ln -s /tools/lib/ld-linux-x86-64.so.2 /lib64/")?;

@@ -4,9 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::time::Duration;
 
-use weir_testing::{
-    Counts, DiskLoad, Done, Guest, GuestDisk, Kit, Scratch, Tools, run, skipped, tried_again,
-};
+use weir_testing::{Counts, DiskLoad, Done, Guest, GuestDisk, Kit, Scratch, Tools, run, skipped};
 
 use super::rows::PART_START;
 
@@ -115,16 +113,7 @@ impl Watched {
         tools: Tools,
         folder: Scratch,
     ) -> anyhow::Result<Watched> {
-        let boot = || -> anyhow::Result<Guest> {
-            let mut guest = Guest::start(kit, name, args)?;
-            guest.ready()?;
-            Ok(guest)
-        };
-        // In emulation with two processors, a kernel that patches itself may panic at boot.
-        let mut guest = boot().or_else(|why| {
-            tried_again(test, format_args!("the guest does not boot: {why:#}"));
-            boot()
-        })?;
+        let mut guest = Guest::boot(kit, test, name, args)?;
         guest.run(&Tools::mount("/dev/vdb"))?;
         Ok(Watched {
             guest,
