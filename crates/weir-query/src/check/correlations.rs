@@ -1,12 +1,14 @@
 //! Relation `correlations`: it is computed from stream `IO`, over the window that the query gives.
 
+use std::sync::Arc;
+
 use weir_model::Declaration;
 use weir_model::correlation::{CORRELATIONS, correlations_schema};
 use weir_workload::correlation::{CorrelatedMetric, WINDOW_STEPS};
 
 use super::from::FromPlan;
 use super::scope::Scope;
-use super::{CheckOptions, Checker, Dialect};
+use super::{Checker, Dialect};
 use crate::diagnostic::{Diagnostic, codes, counted};
 use crate::disk_load::{self, StepSource};
 use crate::plan::{Correlation, Plan, Window};
@@ -86,7 +88,7 @@ impl Checker<'_> {
     }
 
     /// The load of each disk in each step, from stream `IO` of the catalog.
-    fn load_of_disks(&mut self, step: i64, named: &Named) -> Option<std::sync::Arc<Plan>> {
+    fn load_of_disks(&mut self, step: i64, named: &Named) -> Option<Arc<Plan>> {
         let source = match self.options.live {
             true => StepSource::Fleet,
             false => StepSource::Recording,
@@ -94,11 +96,8 @@ impl Checker<'_> {
         // The instants of scripts are seconds.
         let unit = if self.options.second == 1 { "s" } else { "ns" };
         let parsed = parse(&disk_load::query(&format!("{step} {unit}"), source));
-        let options = CheckOptions {
-            dialect: Dialect::Cql,
-            ..self.options
-        };
-        let mut inner = Checker::new(self.catalog, options);
+        let mut inner = Checker::new(self.catalog, self.options);
+        inner.options.dialect = Dialect::Cql;
         let plan = match &parsed.tree[..] {
             [ast::Statement::Query(query)] => inner.top_query(query),
             _ => None,

@@ -1,7 +1,7 @@
 //! Relation `correlations`: the pairs of disks whose load or latency correlates, of each window.
 
 use weir_model::correlation::correlations_schema;
-use weir_model::{Batch, ColumnBuilder, Value};
+use weir_model::{Batch, ColumnBuilder, Type, Value};
 use weir_workload::HostedDisk;
 use weir_workload::correlation::{DiskCorrelator, DiskPair, StepLoad};
 
@@ -13,6 +13,8 @@ use crate::synopsis::gather::{batch_bytes, whole_instants};
 
 /// The pairs of each step, as a stream.
 pub(super) struct Correlate {
+    /// Those of the columns.
+    types: Vec<Type>,
     metrics: Vec<Compared>,
     /// The first step began before the observation.
     has_started: bool,
@@ -28,13 +30,16 @@ struct Compared {
 
 impl Correlate {
     pub(super) fn new(by: &Correlation) -> Correlate {
+        let fields = correlations_schema().fields;
+        let types: Vec<Type> = fields.iter().map(|field| field.ty).collect();
         let metrics = by.metrics.iter().map(|&metric| Compared {
             name: metric.as_str(),
             correlator: DiskCorrelator::new(metric, by.step, by.options()),
-            pairs: Batch::empty(correlations_schema().len()),
+            pairs: Batch::empty(types.len()),
         });
         Correlate {
             metrics: metrics.collect(),
+            types,
             has_started: false,
         }
     }
@@ -50,7 +55,7 @@ impl Correlate {
             if compared.correlator.is_due() {
                 let report = compared.correlator.compare();
                 let pairs = report.map_or(Vec::new(), |report| report.pairs);
-                compared.pairs = rows(compared.name, &pairs);
+                compared.pairs = rows(&self.types, compared.name, &pairs);
             }
         }
         self.emit(at, out);
@@ -93,12 +98,9 @@ impl Operator for Correlate {
 }
 
 /// The pairs as rows of the relation.
-fn rows(metric: &str, pairs: &[DiskPair]) -> Batch {
-    let schema = correlations_schema();
-    let types = schema.fields.iter().map(|field| field.ty);
-    let mut columns: Vec<ColumnBuilder> = types
-        .map(|ty| ColumnBuilder::new(ty, pairs.len()))
-        .collect();
+fn rows(types: &[Type], metric: &str, pairs: &[DiskPair]) -> Batch {
+    let columns = types.iter().map(|ty| ColumnBuilder::new(*ty, pairs.len()));
+    let mut columns: Vec<ColumnBuilder> = columns.collect();
     for pair in pairs {
         let [r_low, r_high] = pair.coefficient_interval;
         let values = [Value::text(metric)]

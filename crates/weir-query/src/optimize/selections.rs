@@ -7,10 +7,10 @@
 
 use std::sync::Arc;
 
-use weir_model::{Schema, Value};
+use weir_model::Value;
 use weir_workload::correlation::CorrelatedMetric;
 
-use crate::expr::{BinaryOp, Expr, fold_expr};
+use crate::expr::{BinaryOp, Expr};
 use crate::plan::{Correlation, JoinKind, Node, Plan, ToStream};
 
 use super::{sides, substitute};
@@ -59,7 +59,7 @@ fn push(input: &Arc<Plan>, conditions: Vec<Expr>) -> Arc<Plan> {
             on_keys(input, below, &by.keys, conditions)
         }
         Node::Correlate { input: below, by } => {
-            let by = compared(by, &input.schema, &conditions);
+            let by = compared(by, input, &conditions);
             Plan::select_all(Plan::correlate(below.clone(), by), conditions)
         }
         Node::Distinct { input: below }
@@ -85,25 +85,20 @@ fn push(input: &Arc<Plan>, conditions: Vec<Expr>) -> Arc<Plan> {
     }
 }
 
-/// `by` without the metrics whose pairs pass no condition.
-fn compared(by: &Correlation, schema: &Schema, conditions: &[Expr]) -> Correlation {
-    let named = schema.index("metric");
+/// `by` without the metrics whose pairs pass no condition on the columns of `pairs`.
+fn compared(by: &Correlation, pairs: &Plan, conditions: &[Expr]) -> Correlation {
+    let named = pairs.schema.index("metric");
     let is_read = |metric: &CorrelatedMetric| {
-        let metric = Expr::Literal {
+        let mut columns = pairs.columns();
+        columns[named] = Expr::Literal {
             value: Value::text(metric.as_str()),
-            ty: schema[named].ty,
-            unit: schema[named].unit,
+            ty: pairs.schema[named].ty,
+            unit: pairs.schema[named].unit,
         };
         conditions.iter().all(|condition| {
-            let mut reads_metric = true;
-            condition.visit_columns(&mut |i| reads_metric &= i == named);
-            let with_name = |expr: Expr| match &expr {
-                Expr::Column { index, .. } if *index == named => metric.clone(),
-                _ => expr,
-            };
-            let known = condition.map(&with_name).map(&fold_expr);
+            let known = substitute(condition, &columns);
             let is_true = Value::Bool(true);
-            !reads_metric || !matches!(known, Expr::Literal { value, .. } if value != is_true)
+            !matches!(known, Some(Expr::Literal { value, .. }) if value != is_true)
         })
     };
     Correlation {

@@ -98,11 +98,10 @@ impl Renaming<'_> {
                 keys.chain(results).collect()
             }
             Node::Correlate { .. } => {
-                let hosted = |name: &str| plan.schema.index(name);
                 let mut columns = vec![false; plan.schema.len()];
                 for (at, column) in ["host", "vm", "vdisk", "pdisk"].into_iter().enumerate() {
                     for side in ["leader", "follower"] {
-                        columns[hosted(&format!("{side}_{column}"))] = below[0][at];
+                        columns[plan.schema.index(&format!("{side}_{column}"))] = below[0][at];
                     }
                 }
                 columns

@@ -138,9 +138,10 @@ impl Prediction {
         latencies(&self.runs[run % self.runs.len()], disk)
     }
 
-    /// Those without waiting, if there is a closed loop.
+    /// Those without waiting; none without a closed loop.
     fn unqueued_latencies(&self, disk: Option<usize>) -> Vec<Nanos> {
-        latencies(self.unqueued.as_ref().unwrap_or(&self.runs[0]), disk)
+        let unqueued = self.unqueued.as_ref();
+        unqueued.map_or(Vec::new(), |run| latencies(run, disk))
     }
 
     /// The objective of a disk, or of all, with its interval; `None` without requests.
@@ -173,7 +174,13 @@ pub fn pooled(
         let of = predictions.iter().map(move |p| p.latencies(run, None));
         of.flatten().collect::<Vec<_>>()
     };
-    let unqueued = predictions.iter().flat_map(|p| p.unqueued_latencies(None));
+    // Where no device has a closed loop, there is nothing beside the runs.
+    let any_closed = predictions.iter().any(|p| p.unqueued.is_some());
+    let lowest = |p: &&Prediction| match p.unqueued {
+        Some(_) => p.unqueued_latencies(None),
+        None => p.latencies(0, None),
+    };
+    let unqueued = predictions.iter().filter(|_| any_closed).flat_map(lowest);
     let unqueued = unqueued.collect();
     estimate((0..runs).map(run), unqueued, objective, error_factor)
 }

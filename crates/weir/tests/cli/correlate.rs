@@ -13,6 +13,12 @@ use crate::support::{CommandOutput, Scratch, interrupt, run, weir};
 
 const SECONDS: usize = 150;
 
+/// The bundled recording of three disks.
+const THREE: &str = concat!(
+    env!("CARGO_MANIFEST_DIR"),
+    "/../../samples/three-disks.parquet"
+);
+
 /// An MSR Cambridge trace of these disks of one host, each with the requests of each second and
 /// their latency in microseconds, as a file.
 fn trace(scratch: &Scratch, disks: &[&dyn Fn(usize) -> (u64, u64)]) -> String {
@@ -139,12 +145,8 @@ fn a_disk_that_slows_another_is_named_with_the_evidence() {
 
 #[test]
 fn the_bundled_recording_of_three_disks_has_the_pair_that_was_driven_together() {
-    let sample = concat!(
-        env!("CARGO_MANIFEST_DIR"),
-        "/../../samples/three-disks.parquet"
-    );
     for metric in ["iops", "bytes"] {
-        let args = ["--from", sample, "--window", "40s", "--metric", metric];
+        let args = ["--from", THREE, "--window", "40s", "--metric", metric];
         let found = summary(&args);
         let pairs = found["pairs"].as_array().unwrap();
         assert_eq!((pairs.len(), &found["disks"]), (1, &3.into()), "{found}");
@@ -174,12 +176,8 @@ fn coefficient(a: &[f64], b: &[f64]) -> f64 {
 
 #[test]
 fn the_relation_has_the_pairs_of_each_window_with_their_coefficients() {
-    let sample = concat!(
-        env!("CARGO_MANIFEST_DIR"),
-        "/../../samples/three-disks.parquet"
-    );
     let rows = |query: &str| {
-        let args = ["query", "--from", sample, "--format", "csv", query];
+        let args = ["query", "--from", THREE, "--format", "csv", query];
         let lines = run(&args).fine();
         let fields = |line: &str| line.split(',').map(str::to_owned).collect::<Vec<_>>();
         lines.lines().skip(1).map(fields).collect::<Vec<_>>()
@@ -220,7 +218,7 @@ fn the_relation_has_the_pairs_of_each_window_with_their_coefficients() {
             assert!((r - expected).abs() < 1e-9, "{row:?}: {expected}");
         }
         let window = format!("{window}s");
-        let summary = summary(&["--from", sample, "--window", &window]);
+        let summary = summary(&["--from", THREE, "--window", &window]);
         let pair = &summary["pairs"][0];
         assert_eq!(pair["windows"], found.len(), "{summary}");
         let strongest = found.iter().map(|row| row[4].parse::<f64>().unwrap());
@@ -232,7 +230,7 @@ fn the_relation_has_the_pairs_of_each_window_with_their_coefficients() {
     let last = run(&[
         "query",
         "--from",
-        sample,
+        THREE,
         "--final",
         "--format",
         "csv",
@@ -242,17 +240,13 @@ fn the_relation_has_the_pairs_of_each_window_with_their_coefficients() {
     let expected = ["bytes", "iops"].map(|metric| format!("{end},{metric},move together,{end}\n"));
     let header = "instant,metric,verdict,window_end\n";
     assert_eq!(last.fine(), format!("{header}{}", expected.concat()));
-    let refused = run(&["record", "--from", sample, "--stream", "correlations"]);
+    let refused = run(&["record", "--from", THREE, "--stream", "correlations"]);
     assert_eq!(refused.code, 2, "{}", refused.err);
 }
 
 #[test]
 fn an_alert_reads_the_relation() {
     let scratch = Scratch::new();
-    let sample = concat!(
-        env!("CARGO_MANIFEST_DIR"),
-        "/../../samples/three-disks.parquet"
-    );
     let file = scratch.write(
         "alerts.cql",
         "create alert together as
@@ -262,20 +256,16 @@ fn an_alert_reads_the_relation() {
              labels pdisk;
          expect together firing between 20 s and 60 s where pdisk = '/dev/loop4';",
     );
-    let text = run(&["alert", "test", "-f", &file, "--from", sample]).fine();
+    let text = run(&["alert", "test", "-f", &file, "--from", THREE]).fine();
     assert!(text.contains("met      EXPECT together"), "{text}");
 }
 
 #[test]
 fn the_page_has_the_pair_in_heat_map_graph_and_evidence() {
-    let sample = concat!(
-        env!("CARGO_MANIFEST_DIR"),
-        "/../../samples/three-disks.parquet"
-    );
     let scratch = Scratch::new();
     let page = scratch.path().join("pairs.html");
     let path = page.to_str().unwrap();
-    let args = ["--from", sample, "--window", "40s", "--html", path];
+    let args = ["--from", THREE, "--window", "40s", "--html", path];
     let found = summary(&args);
     assert_eq!(found["pairs"].as_array().unwrap().len(), 1);
     let html = std::fs::read_to_string(&page).unwrap();
@@ -284,7 +274,7 @@ fn the_page_has_the_pair_in_heat_map_graph_and_evidence() {
     let tooltip = "app on /dev/loop4, app on /dev/loop5, 2.0 s later: r = 0.993, move together";
     assert_eq!(html.matches(tooltip).count(), 3, "{html}");
     assert!(html.contains("1 pair by iops") && html.contains("independent values"));
-    let refused = run(&["correlate", "--from", sample, "--html", sample]);
+    let refused = run(&["correlate", "--from", THREE, "--html", THREE]);
     assert_eq!(refused.code, 2, "{}", refused.err);
 }
 
