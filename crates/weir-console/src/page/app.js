@@ -5,6 +5,7 @@ import { element, isEditing } from "./elements.js";
 import { visible } from "./format.js";
 import * as alerts from "./page-alerts.js";
 import * as compare from "./page-compare.js";
+import * as correlations from "./page-correlations.js";
 import * as disk from "./page-disk.js";
 import * as fleet from "./page-fleet.js";
 import * as overview from "./page-overview.js";
@@ -16,12 +17,14 @@ import { Push } from "./push.js";
 import { intervalOf, sourceContext, timeAxis } from "./source.js";
 
 const PAGES = /** @type {Record<string, {show: typeof overview.show}>} */ (
-  { overview, disk, query, queries, recordings, compare, fleet, alerts });
-/** The pages of a source, which may have a time axis. */
-const OF_SOURCE = ["overview", "disk"];
+  { overview, disk, query, queries, correlations, recordings, compare, fleet, alerts });
+/** The pages that may have a time axis. */
+const WITH_AXIS = ["overview", "disk"];
+/** The pages that are shown of the source of the present page. */
+const OF_SOURCE = ["overview", "correlations"];
 /** The key of each page. */
 const KEYS = /** @type {Record<string, string>} */ (
-  { o: "overview", d: "disk", q: "query", e: "queries", r: "recordings", f: "fleet", a: "alerts" });
+  { o: "overview", d: "disk", q: "query", e: "queries", c: "correlations", r: "recordings", f: "fleet", a: "alerts" });
 const root = /** @type {HTMLElement} */ (document.getElementById("page"));
 const bar = /** @type {HTMLElement} */ (document.getElementById("axis"));
 let close = () => {};
@@ -77,8 +80,7 @@ async function route(push, status) {
     const link = document.getElementById(`nav-${other}`);
     if (other === known) link?.setAttribute("aria-current", "page");
     else link?.removeAttribute("aria-current");
-    // The pages of a source stay with it.
-    const kept = OF_SOURCE.includes(other) && other !== "disk" ? source : undefined;
+    const kept = OF_SOURCE.includes(other) ? source : undefined;
     link?.setAttribute("href", kept ? `#${other}&${new URLSearchParams({ source: kept })}` : `#${other}`);
   }
   document.title = `weir ${known}`;
@@ -87,7 +89,7 @@ async function route(push, status) {
   if (own !== routes) return;
   bar.replaceChildren();
   close = PAGES[known].show(root, parameters, context);
-  if (OF_SOURCE.includes(known) && !context.live) {
+  if (WITH_AXIS.includes(known) && !context.live) {
     const interval = await intervalOf(source);
     if (own === routes && interval.end > interval.begin) {
       bar.replaceChildren(timeAxis(interval, context.range, moveTo));

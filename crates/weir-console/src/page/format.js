@@ -8,6 +8,7 @@ const COUNTS = [["", 1], ["k", 1e3], ["M", 1e6], ["G", 1e9], ["T", 1e12]];
 function rounded(value) {
   const size = Math.abs(value);
   if (size >= 100 || Number.isInteger(value)) return value.toFixed(0);
+  if (size < 0.01) return value.toPrecision(2);
   return value.toFixed(size >= 10 ? 1 : 2);
 }
 

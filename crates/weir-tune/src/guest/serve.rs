@@ -6,6 +6,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use weir_runtime::failure::Failure;
 use weir_runtime::output;
 use weir_runtime::run_loop::Stop;
@@ -17,6 +18,9 @@ use crate::restore::{self, DiskFolder, RestoreScope};
 
 /// The longest wait, after which a signal is noticed.
 const WAIT: Duration = Duration::from_millis(200);
+
+/// The longest time to send an answer.
+const SEND_WITHIN: Duration = Duration::from_secs(2);
 
 /// What the guest permits.
 #[derive(Clone, Debug)]
@@ -51,7 +55,8 @@ struct Held {
     _folder: DiskFolder,
 }
 
-/// Carries out the host's requests, which come through `port`, until a signal.
+/// Carries out the host's requests, which come through `port`, until a signal. The port no longer
+/// blocks: a write to a virtio port would wait until a host connects.
 ///
 /// # Errors
 /// When the port fails, or settings cannot be restored.
@@ -63,6 +68,8 @@ pub fn serve(
     for disk in restore::restore(&options.state, &options.block, None, RestoreScope::Killed)? {
         restore::report(&disk.disk, &disk.recovery.unwrap_or_default());
     }
+    let flags = fcntl_getfl(&*port).map_err(|error| port_failed(error.into()))?;
+    fcntl_setfl(&*port, flags | OFlags::NONBLOCK).map_err(|error| port_failed(error.into()))?;
     let mut held: Option<Held> = None;
     let mut lines = Lines::default();
     let mut received_last = Instant::now();
@@ -95,11 +102,32 @@ pub fn serve(
                     let mut line = serde_json::to_vec(&answer).map_err(io::Error::from)?;
                     line.push(b'\n');
                     // The host may have disconnected, which the next read reports.
-                    let _ = port.write_all(&line);
+                    let _ = send(port, &line);
                 }
             }
         }
     }
+}
+
+/// Sends an answer, if the host reads it within [`SEND_WITHIN`].
+fn send(port: &mut (impl Write + AsFd), mut line: &[u8]) -> io::Result<()> {
+    let wait = Timespec::try_from(WAIT).map_err(io::Error::other)?;
+    let until = Instant::now() + SEND_WITHIN;
+    while !line.is_empty() && Instant::now() < until {
+        match port.write(line) {
+            Ok(count) => line = &line[count..],
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                let mut ready = [PollFd::new(port, PollFlags::OUT)];
+                poll(&mut ready, Some(&wait))?;
+                if ready[0].revents().contains(PollFlags::HUP) {
+                    return Err(io::ErrorKind::BrokenPipe.into());
+                }
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
 }
 
 /// The answer to a line; an error changes nothing.

@@ -323,6 +323,55 @@ fn the_editor_shows_diagnostics_and_results() {
 }
 
 #[test]
+fn correlations_are_those_of_the_query() {
+    let sample = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../samples/three-disks.parquet"
+    );
+    let mut console = Console::of(sample);
+    let Some(mut browser) = signed_in(&mut console, "correlations_are_those_of_the_query") else {
+        return;
+    };
+    for (metric, pairs) in [("iops", 1), ("latency", 0)] {
+        let page = format!("#correlations&metric={metric}&window=20+s");
+        browser.evaluate(&format!("location.hash = '{page}'"));
+        browser.wait_for(&format!(
+            "document.querySelector('.panel')?.innerText.includes('whose {metric} correlates')"
+        ));
+        let shown = browser.wait_for(&label("Coefficients"));
+        let cql = browser.evaluate("document.querySelector('.panel pre').textContent");
+        let cql = cql.as_str().unwrap();
+        let out = run(&["query", "--from", sample, "--final", "--format", "csv", cql]).fine();
+        let rows: Vec<&str> = out.lines().skip(1).collect();
+        assert_eq!(rows.len(), pairs, "{out}");
+        let drawn = "[...document.querySelectorAll('.panel tbody tr')].length";
+        assert_eq!(browser.evaluate(drawn), pairs);
+        let shown = shown.as_str().unwrap();
+        match pairs {
+            0 => assert!(shown.ends_with("no pair"), "{shown}"),
+            _ => assert!(
+                shown.contains("/dev/loop4 and app /dev/loop5 0.99"),
+                "{shown}"
+            ),
+        }
+    }
+    // Cells of the pair are orange, and the arrow of the graph is drawn.
+    browser.evaluate("location.hash = '#correlations&metric=iops&window=20+s'");
+    browser.wait_for(&label("Graph"));
+    for canvas in 0..2 {
+        browser.wait_for(&format!(
+            "(() => {{ const c = document.querySelectorAll('canvas')[{canvas}]; const d = \
+             c.getContext('2d').getImageData(0, 0, c.width, c.height).data; let n = 0; for (let i = \
+             0; i < d.length; i += 4) if (d[i] > 150 && d[i + 2] < 90 && d[i + 3] > 200) n += 1; \
+             return n > 50; }})()"
+        ));
+    }
+    browser.resize(360);
+    browser.wait_for("document.documentElement.scrollWidth <= innerWidth");
+    browser.assert_clean(&console.address);
+}
+
+#[test]
 fn markup_in_a_name_is_shown_as_text() {
     let scratch = Scratch::new();
     let name = "<img src=x onerror=alert(1)>";

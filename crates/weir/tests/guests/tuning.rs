@@ -8,6 +8,8 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use weir_testing::{DiskLoad, GuestDisk, Kit, LoopDisk, Scratch, is_full};
 
+use weir_tune::guest::messages::KEEP_EVERY;
+
 use crate::kit;
 use crate::with_weir::{WEIR, WeirGuest};
 
@@ -164,6 +166,19 @@ fn the_disk_of_a_guest_is_tuned_and_restored_at_each_end() {
     tuned.await_restored();
     let log = tuned.guest.run("cat /tmp/serve").unwrap();
     assert!(log.contains("vda: restored: the host"), "{log}");
+
+    // The same while a request of it is in the port: its answer cannot be written.
+    let mut trial = tuned.trial("50");
+    tuned.await_change(&mut trial);
+    tuned.guest.run("kill -STOP $(cat /tmp/serve.pid)").unwrap();
+    std::thread::sleep(KEEP_EVERY * 2);
+    trial.kill().unwrap();
+    trial.wait().unwrap();
+    tuned
+        .guest
+        .run("sleep 1; kill -CONT $(cat /tmp/serve.pid)")
+        .unwrap();
+    tuned.await_restored();
 
     // The process in the guest is killed: the host's trial fails and restores its own settings; the
     // guest's are restored when the process starts again.
