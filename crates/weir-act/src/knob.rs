@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use weir_tap::qmp::{Cause, QemuMonitor, QmpAddress, QmpError};
 
+use crate::tapdisk::TapdiskDisk;
 use crate::{ActError, file, libvirt, systemd, weight};
 
 /// The longest wait for QEMU.
@@ -134,6 +135,8 @@ pub enum Knob {
         /// The disk in the VM, as libvirt names it: `vda`.
         target: String,
     },
+    /// The limits of a disk by its tapdisk.
+    Tapdisk(TapdiskDisk),
     /// The weight of a group.
     Weight {
         /// The file.
@@ -174,6 +177,12 @@ impl fmt::Display for Knob {
                 domain,
                 target,
             } => write!(f, "blkdeviotune {domain} {target} at {uri}"),
+            Knob::Tapdisk(disk) => write!(
+                f,
+                "tapdisk limits of {} at {}",
+                disk.image,
+                disk.socket.display()
+            ),
             Knob::Weight { path } => write!(f, "{}", path.display()),
             Knob::Systemd { unit, group, .. } => write!(f, "{group} through systemd ({unit})"),
         }
@@ -220,7 +229,8 @@ impl Knob {
     /// `None` if its limits are for reads and writes each.
     pub fn totals(&self) -> Option<[[&'static str; 3]; 2]> {
         match self {
-            Knob::Qemu { .. } => Some(QEMU_TOTALS),
+            // A tapdisk has the first of each.
+            Knob::Qemu { .. } | Knob::Tapdisk(_) => Some(QEMU_TOTALS),
             Knob::Libvirt { .. } => Some(LIBVIRT_TOTALS),
             _ => None,
         }
@@ -271,6 +281,7 @@ impl Knob {
                 domain,
                 target,
             } => libvirt::read(uri, domain, target),
+            Knob::Tapdisk(disk) => disk.read(),
             Knob::Weight { path } => weight::read(path),
             Knob::Systemd { group, .. } => group.read(),
         }
@@ -307,6 +318,7 @@ impl Knob {
                 domain,
                 target,
             } => libvirt::write(uri, domain, target, setting),
+            Knob::Tapdisk(disk) => disk.write(setting),
             Knob::Weight { path } => weight::write(path, setting),
             Knob::Systemd { unit, device, .. } => systemd::write(unit, device, setting),
         }
@@ -317,6 +329,11 @@ impl Knob {
     pub fn is_gone(&self, error: &ActError) -> bool {
         match (error, self) {
             (error, Knob::Systemd { group, .. }) => group.is_gone(error),
+            (ActError::File { error, .. }, Knob::Tapdisk(_))
+                if error.kind() == io::ErrorKind::ConnectionRefused =>
+            {
+                true
+            }
             (ActError::File { error, .. }, _) => {
                 [io::ErrorKind::NotFound, io::ErrorKind::NotADirectory].contains(&error.kind())
                     || error.raw_os_error() == Some(ENODEV)
@@ -368,6 +385,7 @@ impl Knob {
                 domain,
                 target,
             } => libvirt::command(uri, domain, target, setting),
+            Knob::Tapdisk(disk) => disk.command(setting),
             Knob::Weight { path } => format!("echo {} > {}", weight::line(setting), path.display()),
             Knob::Systemd { unit, device, .. } => systemd::command(unit, device, setting),
         }

@@ -1,10 +1,10 @@
 //! Actions on disks: limits under a lease, with a journal on disk, undone at every end.
 //!
 //! A [`knob`] is a setting of the host that limits a disk: of a cgroup ([`weight`] or its limits),
-//! of [`systemd`] or [`libvirt`] where they own it, or of QEMU. [`limit`] computes its value,
-//! [`target`] finds the knob of a VM's disk. A [`policy`] states what alerts may do, and the
-//! [`service`] carries out what they request. A [`lease`] is the time for which
-//! a knob has another value; [`store`] has the leases on disk, before the knob is written, so that
+//! of [`systemd`] or [`libvirt`] where they own it, of QEMU, or of a [`tapdisk`]. [`limit`]
+//! computes its value, [`target`] finds the knob of a VM's disk. A [`policy`] states what alerts
+//! may do, and the [`service`] carries out what they request. A [`lease`] is the time for which a
+//! knob has another value; [`store`] has the leases on disk, before the knob is written, so that
 //! the next process can undo what a killed one has left. Undoing compares: a value of another
 //! program stays as it is.
 
@@ -18,6 +18,7 @@ pub mod policy;
 pub mod service;
 pub mod store;
 pub mod systemd;
+pub mod tapdisk;
 pub mod target;
 pub mod weight;
 

@@ -1,8 +1,8 @@
 //! [`LimitTarget`]: a disk of a VM, or a device in a cgroup, and the knob that limits it.
 //!
-//! QEMU's own throttling is used where QEMU serves the disk and its QMP is reachable, else the
-//! cgroup of the VM's process. Where libvirt or systemd owns the limits, it writes them: it would
-//! overwrite the value of another program.
+//! A tapdisk limits the disks that it serves. QEMU's own throttling is used where QEMU serves the
+//! disk and its QMP is reachable, else the cgroup of the VM's process. Where libvirt or systemd
+//! owns the limits, it writes them: it would overwrite the value of another program.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,6 +16,7 @@ use weir_tap::qmp::{QmpAddress, device_id};
 
 use crate::ActError;
 use crate::knob::{Knob, shares_group};
+use crate::tapdisk::TapdiskDisk;
 
 /// The longest wait for QEMU.
 const QEMU_MAX: Duration = Duration::from_secs(5);
@@ -104,7 +105,14 @@ impl LimitTarget {
             }));
         };
         let (vm_name, disk) = (vm.name.as_str().to_owned(), &laid.disk);
+        let served = laid.tapdisk.zip(laid.control.as_ref()).zip(disk.image);
         let knob = match snapshot.monitors.get(&(at as u32)) {
+            _ if kind == KnobKind::Limit && served.is_some() => served
+                .map(|((key, control), image)| {
+                    let control = Path::new(control.as_str());
+                    TapdiskDisk::find(control, key, image.as_str()).map(Knob::Tapdisk)
+                })
+                .transpose()?,
             Some(QmpAddress::Libvirt { uri, domain }) => {
                 let target = disk.vdisk.as_str().trim_start_matches("/dev/");
                 if kind == KnobKind::Weight {

@@ -369,6 +369,7 @@ fn pretended(disk: &LoopDisk) -> Arc<InventoryWatch> {
         let pieces = (0..PIECES).map(piece).collect();
         LaidDisk {
             tapdisk: None,
+            control: None,
             disk: Disk::new(
                 &name(vm),
                 &format!("/dev/vd{disk}"),

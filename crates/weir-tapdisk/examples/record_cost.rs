@@ -74,7 +74,7 @@ fn hub() -> Result<Arc<Hub>, weir_tapdisk::HubError> {
         vdisk: None,
         pdisk: None,
     };
-    hub.register(names, Arc::new(DiskFigures::default))?;
+    hub.register(names, Arc::new(DiskFigures::default), Arc::default())?;
     Ok(hub)
 }
 

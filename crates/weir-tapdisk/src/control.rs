@@ -14,7 +14,7 @@ use weir_tap::control::{
     ControlLimits, ControlPeer, ErrorCode, Implementation, LocalServer, Peers, Reply, ServiceError,
 };
 use weir_tap::tapdisk::layout;
-use weir_tap::tapdisk::words::{Answer, Ask, RecordsWord, Tapdisk, Wanted};
+use weir_tap::tapdisk::words::{Answer, Ask, DiskLimits, RecordsWord, Tapdisk, Wanted};
 
 use crate::histograms::HistogramCounter;
 use crate::hub::{Hub, Subscription};
@@ -138,6 +138,21 @@ impl Front {
         })
     }
 
+    /// Sets limits, for those who could also stop this process.
+    fn limit(&self, peer: ControlPeer, disk: u16, limits: DiskLimits) -> ReplyResult<Front> {
+        let own = rustix::process::geteuid().as_raw();
+        if peer.uid != 0 && peer.uid != own {
+            return Err(failed(format_args!(
+                "user {} may not set limits; root and user {own} may",
+                peer.uid
+            )));
+        }
+        let throttle = self.hub.throttle(disk);
+        let throttle = throttle.ok_or_else(|| failed(format_args!("there is no disk {disk}")))?;
+        throttle.set(limits);
+        Ok(Answer::Limited.into())
+    }
+
     /// The counts, which the first such request starts. `before` is called before they are read.
     fn histograms(
         &self,
@@ -165,6 +180,7 @@ impl Implementation for Front {
             Ask::Records(wanted) => self.records(session, peer, wanted),
             Ask::Histograms => self.histograms(session, |_| {}),
             Ask::Reset => self.histograms(session, HistogramCounter::reset),
+            Ask::Limit { disk, limits } => self.limit(peer, disk, limits),
         }
     }
 
@@ -190,4 +206,34 @@ impl Implementation for Front {
 
 fn failed(error: impl fmt::Display) -> ServiceError {
     ServiceError::new(ErrorCode::Failed, error)
+}
+
+#[cfg(test)]
+mod tests {
+    use weir_tap::tapdisk::words::{DiskFigures, DiskWord};
+
+    use super::*;
+    use crate::Throttle;
+
+    #[test]
+    fn limits_are_set_by_root_and_the_user_of_the_process_only() {
+        let hub = Arc::new(Hub::default());
+        let (names, throttle) = (DiskWord::default(), Arc::<Throttle>::default());
+        hub.register(names, Arc::new(DiskFigures::default), throttle.clone())
+            .unwrap();
+        let front = Front { hub };
+        let limits = DiskLimits {
+            iops: 7,
+            ..DiskLimits::default()
+        };
+        let own = rustix::process::geteuid().as_raw();
+        let set = |uid, disk| front.limit(ControlPeer { pid: 1, uid }, disk, limits);
+        let error = set(own + 1, 0).err().unwrap();
+        assert!(error.message.contains("may not set limits"), "{error}");
+        assert!(throttle.limits().is_unlimited());
+        assert!(set(own, 1).is_err(), "there is no such disk");
+        assert!(set(own, 0).is_ok());
+        assert_eq!(throttle.limits(), limits);
+        assert!(set(0, 0).is_ok());
+    }
 }

@@ -16,6 +16,8 @@ use weir_tap::tapdisk::words::{
     ConsumerStatus, DiskFigures, DiskStatus, DiskWord, StatusWord, Wanted,
 };
 
+use crate::throttle::Throttle;
+
 /// Maximum number of consumers.
 pub const CONSUMERS_MAX: usize = 8;
 
@@ -65,6 +67,7 @@ struct State {
 struct RegisteredDisk {
     names: DiskWord,
     statistics: StatisticsProvider,
+    throttle: Arc<Throttle>,
 }
 
 /// Provides a disk's statistics on request.
@@ -115,7 +118,7 @@ impl fmt::Debug for Hub {
 /// Disks.
 impl Hub {
     /// Registers a disk and returns its number, by which records refer to it. `names.number` is
-    /// ignored.
+    /// ignored. Clients set its limits by `throttle`.
     ///
     /// # Errors
     /// When there are too many.
@@ -123,6 +126,7 @@ impl Hub {
         &self,
         names: DiskWord,
         statistics: StatisticsProvider,
+        throttle: Arc<Throttle>,
     ) -> Result<u16, HubError> {
         let mut state = self.lock();
         if state.disks.len() >= DISKS_MAX {
@@ -130,8 +134,18 @@ impl Hub {
         }
         let number = state.disks.len() as u16;
         let names = DiskWord { number, ..names };
-        state.disks.push(RegisteredDisk { names, statistics });
+        state.disks.push(RegisteredDisk {
+            names,
+            statistics,
+            throttle,
+        });
         Ok(number)
+    }
+
+    /// The limits of a disk.
+    pub fn throttle(&self, disk: u16) -> Option<Arc<Throttle>> {
+        let state = self.lock();
+        Some(state.disks.get(usize::from(disk))?.throttle.clone())
     }
 
     /// The disk's name on the host.

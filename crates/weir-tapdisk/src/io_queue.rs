@@ -4,7 +4,9 @@
 //!
 //! 1. [`enqueue`](IoQueue::enqueue): the front end received it. This is its `Q`. An
 //!    invalid request ends here, with an error.
-//! 2. [`submit`](IoQueue::submit): all received requests are issued. Service time starts here.
+//! 2. [`submit`](IoQueue::submit): all received requests are issued, as far as the limits of the
+//!    disk admit them ([`Throttle`](crate::Throttle)); the others are held, in their order. Service
+//!    time starts here.
 //! 3. The engine executes it; [`completions`](IoQueue::completions) is readable when it may have
 //!    ended.
 //! 4. [`reap`](IoQueue::reap): it has ended. This is its `R`, `E` or `N`, and the front end
@@ -15,7 +17,7 @@
 #![allow(unsafe_code)] // It receives a guest's memory by its address.
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BinaryHeap, VecDeque};
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -76,6 +78,9 @@ pub struct IoQueue {
     free: Vec<u32>,
     /// Taken and not submitted.
     received: Vec<u32>,
+    /// Held by the limits of the disk, in their order, and when to try again.
+    held: VecDeque<u32>,
+    held_until: Option<Instant>,
     /// Delayed by an injection, and until when.
     delayed: BinaryHeap<Reverse<(Instant, u32)>>,
     engine: Engine,
@@ -89,6 +94,15 @@ pub struct IoQueue {
     /// When the requests of this round were received: they became visible in the queue at the same
     /// time.
     received_ns: Option<u64>,
+}
+
+/// Which of the held requests are issued.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Admission {
+    /// Those that the limits admit.
+    Limited,
+    /// All.
+    Unlimited,
 }
 
 enum Engine {
@@ -135,6 +149,8 @@ impl IoQueue {
             works: Vec::with_capacity(depth),
             free: Vec::with_capacity(depth),
             received: Vec::with_capacity(depth),
+            held: VecDeque::new(),
+            held_until: None,
             delayed: BinaryHeap::new(),
             engine,
             ended: Vec::with_capacity(depth),
@@ -190,12 +206,17 @@ impl IoQueue {
         self.finish_at_once(slot, outcome);
     }
 
-    /// Issues all enqueued requests. The sync engine executes them here, io_uring receives them in
-    /// one system call.
+    /// Issues all enqueued requests that the limits admit. The sync engine executes them here,
+    /// io_uring receives them in one system call.
     ///
     /// # Errors
     /// The engine has failed. The requests stay in flight; the I/O queue must be closed.
     pub fn submit(&mut self) -> Result<(), DiskError> {
+        if !self.held.is_empty() || self.disk.throttle().is_limited() {
+            self.disk.throttle().hold(self.received.len());
+            self.held.extend(self.received.drain(..));
+            self.issue_held(Admission::Limited);
+        }
         if !self.received.is_empty() {
             self.received_ns = None;
             let mut now_ns = monotonic_ns();
@@ -216,7 +237,8 @@ impl IoQueue {
         done.append(&mut self.done);
     }
 
-    /// Ends all enqueued requests and appends them: waits for the kernel, and ends injected delays.
+    /// Ends all enqueued requests and appends them: waits for the kernel, and ends injected delays
+    /// and those of the limits.
     ///
     /// # Errors
     /// The engine has failed. Requests in flight may not have ended.
@@ -236,8 +258,10 @@ impl IoQueue {
         }
     }
 
-    /// Ends all injected delays, for callers that wait for the end of all requests.
+    /// Ends all injected delays and those of the limits, for callers that wait for the end of all
+    /// requests.
     pub fn end_delays(&mut self) {
+        self.issue_held(Admission::Unlimited);
         let latest = self.delayed.iter().map(|Reverse((until, _))| *until).max();
         if let Some(latest) = latest {
             self.start_delayed(latest);
@@ -267,14 +291,16 @@ impl IoQueue {
     }
 
     /// When [`reap`](IoQueue::reap) and [`submit`](IoQueue::submit) must be called again even
-    /// if nothing becomes readable: a request is delayed until then, or the kernel had no memory.
+    /// if nothing becomes readable: a request is delayed or held until then, or the kernel had no
+    /// memory.
     pub fn due(&self) -> Option<Instant> {
         if let Engine::Uring(engine) = &self.engine
             && engine.has_unsubmitted()
         {
             return Some(Instant::now() + RETRY);
         }
-        self.delayed.peek().map(|Reverse((until, _))| *until)
+        let delayed = self.delayed.peek().map(|Reverse((until, _))| *until);
+        [delayed, self.held_until].into_iter().flatten().min()
     }
 
     /// Requests that were enqueued and have not been reaped.
@@ -285,6 +311,9 @@ impl IoQueue {
 
 /// The interval between attempts to submit when the kernel has no memory.
 const RETRY: Duration = Duration::from_millis(1);
+
+/// The longest wait until held requests are tried again, since the limits may have changed.
+const HELD_RETRY: Duration = Duration::from_millis(50);
 
 const RING: &str = "io_uring";
 const RING_REMEDY: &str = "choose engine `sync`";
@@ -360,6 +389,33 @@ impl IoQueue {
             self.ids = self.disk.more_ids(IDS);
         }
         self.ids.next().expect("it was filled just now")
+    }
+
+    /// Issues requests that are held, as far as `admission` allows.
+    fn issue_held(&mut self, admission: Admission) {
+        self.held_until = None;
+        if self.held.is_empty() {
+            return;
+        }
+        self.received_ns = None;
+        let mut now_ns = monotonic_ns();
+        while let Some(slot) = self.held.front().copied() {
+            let request = self.slots[slot as usize].received.request;
+            let throttle = self.disk.throttle();
+            match admission {
+                Admission::Unlimited => throttle.charge(&request, now_ns),
+                Admission::Limited => {
+                    if let Err(due_ns) = throttle.admit(&request, now_ns) {
+                        let wait = Duration::from_nanos(due_ns - now_ns);
+                        self.held_until = Some(Instant::now() + wait.min(HELD_RETRY));
+                        return;
+                    }
+                }
+            }
+            throttle.release(1);
+            self.held.pop_front();
+            now_ns = self.issue(slot, now_ns);
+        }
     }
 
     /// Issues a request at `now_ns`, and returns the time after that.
@@ -480,11 +536,12 @@ impl IoQueue {
 
 impl Drop for IoQueue {
     fn drop(&mut self) {
-        // The kernel may still write to memory of the guest or of the I/O queue. Delayed requests
-        // have not started, and never will.
+        // The kernel may still write to memory of the guest or of the I/O queue. Delayed and held
+        // requests have not started, and never will.
         if let Engine::Uring(engine) = &mut self.engine {
             engine.drain_ring(&self.disk, &mut self.works);
         }
+        self.disk.throttle().release(self.held.len());
         let under_way = self.slots.len() - self.free.len();
         self.disk.counters_by_queue().head.leave(under_way);
         self.disk.counters_by_queue().close(&self.counters);

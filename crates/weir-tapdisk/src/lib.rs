@@ -22,6 +22,7 @@ pub mod selection;
 pub mod service;
 pub mod socket;
 pub mod stop;
+pub mod throttle;
 pub mod vhost;
 
 pub use control::ControlServer;
@@ -32,3 +33,4 @@ pub use recorder::{EndedRequest, ReceivedRequest, Recorder};
 pub use request::{Outcome, Request};
 pub use socket::{ServerSocket, SocketAccess, SocketError};
 pub use stop::StopEvent;
+pub use throttle::Throttle;

@@ -53,6 +53,13 @@ fn disk_page(disk: &DiskStatus) -> String {
         "  {} queues open, {} in flight",
         disk.queues, figures.in_flight
     );
+    if !figures.limits.is_unlimited() {
+        let _ = writeln!(
+            page,
+            "  limited to {}: {} of them held",
+            figures.limits, figures.held
+        );
+    }
     let head = ["op", "requests", "bytes", "errors", "mean latency"];
     let mut rows = vec![head.map(str::to_owned).to_vec()];
     for op in figures.ops.iter().filter(|op| op.requests > 0) {

@@ -126,6 +126,7 @@ struct DiskMessage {
     vm: u32,
     layout: LayoutAt,
     tapdisk: Option<TapdiskKey>,
+    control: Option<Symbol>,
 }
 
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
@@ -174,6 +175,7 @@ impl Sent {
                 vm: laid.vm,
                 layout,
                 tapdisk: laid.tapdisk,
+                control: laid.control,
             });
         }
         let message = SnapshotMessage {
@@ -292,6 +294,7 @@ impl SnapshotReceiver {
                 disk: disk.disk,
                 vm: disk.vm,
                 tapdisk: disk.tapdisk,
+                control: disk.control,
             })
         };
         Ok(Snapshot {
@@ -387,6 +390,7 @@ mod tests {
             vm: 0,
             layout: layout.clone(),
             tapdisk: Some(TapdiskKey { pid: 9, disk: 11 }),
+            control: Some(Symbol::new("/run/a.sock.tap")),
         }
     }
 

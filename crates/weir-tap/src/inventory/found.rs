@@ -75,6 +75,8 @@ pub struct FoundDisk {
     pub size_bytes: Option<u64>,
     /// Its tapdisk, if one serves it.
     pub tapdisk: Option<TapdiskKey>,
+    /// The control socket of its tapdisk.
+    pub control: Option<String>,
 }
 
 /// A disk of a tapdisk, as its requests in io_uring name it.

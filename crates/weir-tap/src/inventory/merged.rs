@@ -254,6 +254,7 @@ fn fill_disk(disk: &mut FoundDisk, other: &FoundDisk) {
     or(&mut disk.bytes, &other.bytes);
     or(&mut disk.read_only, &other.read_only);
     or(&mut disk.tapdisk, &other.tapdisk);
+    or(&mut disk.control, &other.control);
     // The backing images may have been replaced since: the other fields apply only to the same
     // source.
     if disk.source == other.source {

@@ -264,6 +264,7 @@ impl Scanner {
             disk,
             vm: number,
             tapdisk: found.tapdisk,
+            control: text(&found.control),
         })
     }
 }

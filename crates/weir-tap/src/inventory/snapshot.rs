@@ -71,6 +71,8 @@ pub struct LaidDisk {
     pub layout: Arc<DiskLayout>,
     /// Its tapdisk, if one serves it.
     pub tapdisk: Option<TapdiskKey>,
+    /// The control socket of its tapdisk, if its path is known.
+    pub control: Option<Symbol>,
 }
 
 /// The location of a virtual disk's data on the host's devices.

@@ -9,6 +9,7 @@ use super::found::{FoundDisk, FoundVm, Source, TapdiskKey};
 use super::process::Process;
 use super::qemu::options::Options;
 use super::{Inventory, Scene};
+use crate::tapdisk::SUFFIX;
 use crate::tapdisk::mark::disk_key;
 
 /// Processes that serve disks.
@@ -31,6 +32,8 @@ struct Served {
     socket: Option<String>,
     /// The NBD socket, as bound.
     nbd: Option<String>,
+    /// The control socket, as bound; unknown of a tapdisk with a port only.
+    control: Option<String>,
     vm: Option<String>,
     vdisk: Option<String>,
     read_only: Option<bool>,
@@ -124,7 +127,7 @@ fn running(scene: &Scene) -> Vec<Served> {
 fn of_process(scene: &Scene, process: &Process) -> Vec<Served> {
     let line = of_arguments(&process.arguments);
     let mut disks = line.disks;
-    let mut nbd = line.nbd;
+    let (mut nbd, mut tap) = (line.nbd, line.tap);
     if let Some(path) = line.config {
         let below = match path.strip_prefix('/') {
             Some(path) => format!("/proc/{}/root/{path}", process.pid),
@@ -134,11 +137,18 @@ fn of_process(scene: &Scene, process: &Process) -> Vec<Served> {
             .host
             .text_of(below, "configurations of tapdisks")
             .unwrap_or_default();
-        let (own, address) = of_file(&text);
-        disks.extend(own);
-        nbd = nbd.or(address);
+        let file = of_file(&text);
+        disks.extend(file.disks);
+        nbd = nbd.or(file.nbd);
+        tap = tap.or(file.tap);
     }
     let absolute = |path: String| absolute(scene, process.pid, &path);
+    let control = tap.or_else(|| {
+        let mut sockets = disks.iter().filter_map(|disk| disk.text("socket"));
+        let nbd = || nbd.as_deref().and_then(unix_path).map(str::to_owned);
+        sockets.next().or_else(nbd).map(|first| first + SUFFIX)
+    });
+    let control = control.map(absolute);
     let served = |options: Options| {
         let nbd = options.text("nbd").or(nbd.clone());
         let nbd = nbd.and_then(|address| unix_path(&address).map(str::to_owned));
@@ -147,6 +157,7 @@ fn of_process(scene: &Scene, process: &Process) -> Vec<Served> {
             image: absolute(options.text("image")?),
             socket: options.text("socket").map(absolute),
             nbd: nbd.map(absolute),
+            control: control.clone(),
             vm: options.text("vm"),
             vdisk: options.text("vdisk"),
             read_only: options.flag("read-only"),
@@ -162,11 +173,13 @@ fn of_process(scene: &Scene, process: &Process) -> Vec<Served> {
         .collect()
 }
 
-/// A parsed command line: its disks, the common NBD address, and its configuration file.
+/// A parsed command line or configuration file: the disks, the common NBD address, the control
+/// socket, and the configuration file of a command line.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Line {
     disks: Vec<Options>,
     nbd: Option<String>,
+    tap: Option<String>,
     config: Option<String>,
 }
 
@@ -185,6 +198,7 @@ fn of_arguments(arguments: &[String]) -> Line {
         match (name, value) {
             ("disk", Some(value)) => line.disks.push(Options::parse(&value, "image")),
             ("nbd", Some(value)) => line.nbd = Some(value),
+            ("tap", Some(value)) => line.tap = Some(value),
             ("config", Some(value)) => line.config = Some(value),
             (name, value) => single.set(name, value.as_deref().unwrap_or("on")),
         }
@@ -195,12 +209,15 @@ fn of_arguments(arguments: &[String]) -> Line {
     line
 }
 
-/// The disks and the common NBD address of a configuration; empty if it is not a valid one.
-fn of_file(text: &str) -> (Vec<Options>, Option<String>) {
+/// A configuration; empty if it is not a valid one.
+fn of_file(text: &str) -> Line {
     let Ok(root) = DeTable::parse(text) else {
-        return (Vec::new(), None);
+        return Line::default();
     };
-    let nbd = root.get_ref().get("nbd").and_then(|v| v.get_ref().as_str());
+    let path = |key| {
+        let value = root.get_ref().get(key).and_then(|v| v.get_ref().as_str());
+        value.map(str::to_owned)
+    };
     let disks = root
         .get_ref()
         .get("disk")
@@ -222,7 +239,12 @@ fn of_file(text: &str) -> (Vec<Options>, Option<String>) {
         .into_iter()
         .flatten()
         .filter_map(|d| d.get_ref().as_table());
-    (disks.map(options).collect(), nbd.map(str::to_owned))
+    Line {
+        disks: disks.map(options).collect(),
+        nbd: path("nbd"),
+        tap: path("tap"),
+        config: None,
+    }
 }
 
 /// The path of an NBD server's address, `unix:PATH` or a path; `None` for a port.
@@ -289,6 +311,7 @@ impl Served {
                 pid: self.pid,
                 disk: disk_key(self.vm.as_deref(), self.vdisk.as_deref()),
             }),
+            control: self.control.clone(),
             ..disk
         }
     }
@@ -348,10 +371,15 @@ mod tests {
 
     #[test]
     fn a_file_names_disks() {
-        let (disks, nbd) = of_file(
-            "nbd = \"unix:/n\"\n[[disk]]\nimage = \"/a\"\nread_only = true\nqueues = 4\n[[disk]]\nimage = \"/b\"\n",
+        let Line {
+            disks, nbd, tap, ..
+        } = of_file(
+            "tap = \"/c\"\nnbd = \"unix:/n\"\n[[disk]]\nimage = \"/a\"\nread_only = true\nqueues = 4\n[[disk]]\nimage = \"/b\"\n",
         );
-        assert_eq!(nbd.as_deref(), Some("unix:/n"));
+        assert_eq!(
+            (nbd.as_deref(), tap.as_deref()),
+            (Some("unix:/n"), Some("/c"))
+        );
         assert_eq!(
             (disks[0].get("image"), disks[1].get("image")),
             (Some("/a"), Some("/b"))

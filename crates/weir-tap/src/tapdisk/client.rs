@@ -14,7 +14,7 @@ use crate::control::{self, ControlError, ErrorCode, Peers};
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Suffix of a disk's socket name that yields the control socket.
-const SUFFIX: &str = ".tap";
+pub(crate) const SUFFIX: &str = ".tap";
 
 /// The reason why a tapdisk does not respond.
 #[derive(Debug, thiserror::Error)]

@@ -15,6 +15,7 @@ mod tap;
 pub mod words;
 
 pub use crate::io_columns::tapdisk_capabilities as capabilities;
+pub(crate) use client::SUFFIX;
 pub use client::{ClientError, TapdiskClient, socket_of};
 pub use rows::Names;
 pub use tap::{TapdiskOptions, TapdiskTap, open};

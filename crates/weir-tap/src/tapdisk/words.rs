@@ -53,6 +53,68 @@ pub enum Ask {
     Histograms,
     /// Resets the counts.
     Reset,
+    /// Sets the limits of a disk. Only root and the user of the tapdisk may.
+    Limit {
+        /// Its number.
+        disk: u16,
+        /// The limits; those that are 0 are removed.
+        limits: DiskLimits,
+    },
+}
+
+/// The limits of a disk, of reads and writes together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct DiskLimits {
+    /// Requests per second; 0 is no limit.
+    pub iops: u64,
+    /// Bytes of reads and writes per second; 0 is no limit.
+    pub bytes_per_second: u64,
+    /// For how long a disk that was idle may exceed them by as much again, in milliseconds: the
+    /// size of the token buckets is this time multiplied by the limit. From [`BURST_MS_MIN`] to
+    /// [`BURST_MS_MAX`].
+    pub burst_ms: u64,
+}
+
+/// The shortest burst.
+pub const BURST_MS_MIN: u64 = 1;
+
+/// The longest burst.
+pub const BURST_MS_MAX: u64 = 60_000;
+
+impl Default for DiskLimits {
+    /// No limits; the burst is that of QEMU's throttling, a tenth of a second.
+    fn default() -> DiskLimits {
+        DiskLimits {
+            iops: 0,
+            bytes_per_second: 0,
+            burst_ms: 100,
+        }
+    }
+}
+
+impl DiskLimits {
+    /// Whether it limits nothing.
+    pub fn is_unlimited(&self) -> bool {
+        self.iops == 0 && self.bytes_per_second == 0
+    }
+}
+
+impl fmt::Display for DiskLimits {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let DiskLimits {
+            iops,
+            bytes_per_second,
+            burst_ms,
+        } = self;
+        match (iops, bytes_per_second) {
+            (0, 0) => return f.write_str("no limit"),
+            (_, 0) => write!(f, "{iops} requests/s")?,
+            (0, _) => write!(f, "{bytes_per_second} bytes/s")?,
+            _ => write!(f, "{iops} requests/s, {bytes_per_second} bytes/s")?,
+        }
+        write!(f, ", bursts of {burst_ms} ms")
+    }
 }
 
 /// The requested records, and the size of the rings.
@@ -110,6 +172,8 @@ pub enum Answer {
     Records(RecordsWord),
     /// To [`Ask::Histograms`] and [`Ask::Reset`].
     Histograms(HistogramsWord),
+    /// To [`Ask::Limit`]: it is done.
+    Limited,
 }
 
 /// The layout of the memory that a consumer received.
@@ -124,7 +188,7 @@ pub struct RecordsWord {
 }
 
 /// A disk's names.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DiskWord {
     /// Its number in records.
     pub number: u16,
@@ -196,6 +260,12 @@ pub struct DiskFigures {
     pub sockets: Vec<String>,
     /// Requests in flight.
     pub in_flight: u64,
+    /// Its limits.
+    #[serde(default)]
+    pub limits: DiskLimits,
+    /// Requests of those in flight that wait because of the limits.
+    #[serde(default)]
+    pub held: u64,
     /// Counters by operation.
     pub ops: Vec<OpFigures>,
 }
@@ -236,6 +306,14 @@ impl Ask {
     /// # Errors
     /// The limit that it exceeds.
     pub fn checked(self) -> Result<Ask, String> {
+        if let Ask::Limit { limits, .. } = &self
+            && !(BURST_MS_MIN..=BURST_MS_MAX).contains(&limits.burst_ms)
+        {
+            return Err(format!(
+                "a burst is of {BURST_MS_MIN} to {BURST_MS_MAX} ms, not {}",
+                limits.burst_ms
+            ));
+        }
         if let Ask::Records(wanted) = &self {
             let tests = |c: &ClauseWord| {
                 let names = c.pdisks.as_ref().map_or(0, Vec::len);

@@ -154,6 +154,7 @@ fn disks(vms: &[Fake], layouts: &mut Layouts, fresh: bool) -> Vec<LaidDisk> {
             let located = layouts.locate(images, fresh);
             disks.push(LaidDisk {
                 tapdisk: None,
+                control: None,
                 layout: located.layout.clone(),
                 disk: Disk::new(fake.name, vdisk, located.found_by, "test"),
                 vm: vm as u32,

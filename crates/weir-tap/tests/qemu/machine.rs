@@ -107,6 +107,7 @@ impl Machine {
     pub fn snapshot(&self) -> Arc<Snapshot> {
         let disk = |device: &str, node: &str, vdisk: &str| LaidDisk {
             tapdisk: None,
+            control: None,
             disk: Disk {
                 device: Some(Symbol::new(device)),
                 node: Some(Symbol::new(node)),

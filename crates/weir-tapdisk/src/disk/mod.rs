@@ -24,7 +24,7 @@ use std::time::Duration;
 
 use weir_model::SECTOR_BYTES;
 use weir_tap::tapdisk::mark::{RequestMark, disk_key, request_number};
-use weir_tap::tapdisk::words::DiskWord;
+use weir_tap::tapdisk::words::{DiskLimits, DiskWord};
 
 mod counters;
 mod error;
@@ -46,6 +46,7 @@ use crate::engine::{
 use crate::hub::{Hub, HubError, StatisticsProvider};
 use crate::inject::{Injections, Injector, RULES_MAX};
 use crate::recorder::Recorder;
+use crate::throttle::Throttle;
 use image::Image;
 
 /// How a disk is served. [`DiskOptions::new`] sets the defaults.
@@ -81,6 +82,8 @@ pub struct DiskOptions {
     pub lock: bool,
     /// How long to wait for the lock: a killed tap holds it until its last request has finished.
     pub lock_wait: Duration,
+    /// Its limits at first.
+    pub limits: DiskLimits,
     /// Delays and errors for tests and drills.
     pub injections: Injections,
 }
@@ -102,6 +105,7 @@ impl DiskOptions {
             cache: CacheOption::Auto,
             lock: true,
             lock_wait: Duration::from_secs(3),
+            limits: DiskLimits::default(),
             injections: Injections::default(),
         }
     }
@@ -132,6 +136,7 @@ pub struct ServedDisk {
     /// The key of its names in the marks of its requests.
     key: u64,
     choice: EngineChoice,
+    throttle: Arc<Throttle>,
     injector: Injector,
     counters_by_queue: DiskCounters,
     /// The first request id that no I/O queue has.
@@ -197,6 +202,7 @@ impl ServedDisk {
             key: disk_key(subject.vm.as_deref(), subject.vdisk.as_deref()),
             subject,
             choice,
+            throttle: Arc::new(Throttle::new(options.limits)),
             injector: Injector::new(options.injections),
             counters_by_queue: DiskCounters::new(),
             next_id: AtomicU64::new(1),
@@ -294,7 +300,8 @@ impl ServedDisk {
     }
 
     /// Registers the disk with `hub`, to which I/O queues that are opened from now on send their
-    /// records; `statistics` provides the disk's statistics to the hub. A disk keeps its first hub.
+    /// records; `statistics` provides the disk's statistics to the hub. A disk keeps its first hub,
+    /// whose clients set its limits.
     ///
     /// # Errors
     /// The hub has the maximum number of disks.
@@ -308,7 +315,7 @@ impl ServedDisk {
             vdisk: self.subject.vdisk.clone(),
             pdisk: Some(self.subject.pdisk.clone()),
         };
-        let number = hub.register(names, statistics)?;
+        let number = hub.register(names, statistics, self.throttle.clone())?;
         // The hub may hold the disk, for its statistics.
         self.hub.get_or_init(|| (Arc::downgrade(hub), number));
         Ok(())
@@ -332,6 +339,11 @@ impl ServedDisk {
     pub(crate) fn mark(&self, mark: &RequestMark, id: u64, received_ns: u64) {
         let number = self.hub.get().map_or(0, |(_, number)| *number);
         mark.set(request_number(number, id), self.key, received_ns);
+    }
+
+    /// Its limits, which can be changed.
+    pub fn throttle(&self) -> &Throttle {
+        &self.throttle
     }
 
     pub(crate) fn is_device(&self) -> bool {

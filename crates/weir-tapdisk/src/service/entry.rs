@@ -6,6 +6,7 @@ use std::time::Duration;
 use weir_model::suggest;
 use weir_runtime::quantity;
 use weir_tap::inventory::option_words;
+use weir_tap::tapdisk::words::{BURST_MS_MAX, BURST_MS_MIN, DiskLimits};
 
 use crate::disk::{DiskOptions, Identity, ImageFormat, SERIAL_BYTES};
 use crate::engine::{CacheOption, EngineOption};
@@ -40,6 +41,8 @@ pub struct DiskEntry {
     pub cache: CacheOption,
     /// How long to look for requests before sleeping.
     pub poll: Option<Duration>,
+    /// Its limits at first.
+    pub limits: DiskLimits,
     /// Delays and errors, for tests and drills.
     pub injections: Injections,
     /// Whether others may write the image meanwhile.
@@ -87,6 +90,13 @@ pub static KEYS: &[Key] = &[
     key("engine", Form::Text, |d, v| put(&mut d.engine, engine(v))),
     key("cache", Form::Text, |d, v| put(&mut d.cache, cache(v))),
     key("poll", Form::Text, |d, v| some(&mut d.poll, poll(v))),
+    key("iops", Form::Count, |d, v| put(&mut d.limits.iops, iops(v))),
+    key("bytes_per_second", Form::Text, |d, v| {
+        put(&mut d.limits.bytes_per_second, bytes_per_second(v))
+    }),
+    key("burst", Form::Text, |d, v| {
+        put(&mut d.limits.burst_ms, burst_ms(v))
+    }),
     key("delay", Form::Texts, |d, v| {
         v.parse().map(|rule| d.injections.delays.push(rule))
     }),
@@ -144,6 +154,7 @@ impl DiskEntry {
             cache: self.cache,
             identity: self.identity,
             lock: !self.unlocked,
+            limits: self.limits,
             injections: self.injections.clone(),
             ..DiskOptions::new(&self.image)
         }
@@ -274,6 +285,27 @@ pub fn poll(text: &str) -> Result<Duration, String> {
 }
 
 const POLL_MAX: Duration = Duration::from_millis(10);
+
+/// A limit of requests per second.
+pub fn iops(text: &str) -> Result<u64, String> {
+    let number = text.parse().ok().filter(|iops| *iops > 0);
+    number.ok_or_else(|| "expected a number of requests per second, at least 1".to_owned())
+}
+
+/// A limit of bytes per second, such as `20MiB`.
+pub fn bytes_per_second(text: &str) -> Result<u64, String> {
+    quantity::size(text).map(|bytes| bytes as u64)
+}
+
+/// How long limits may be exceeded after a pause, in milliseconds.
+pub fn burst_ms(text: &str) -> Result<u64, String> {
+    let span = quantity::span(text)?;
+    let milliseconds = u64::try_from(span.as_millis()).unwrap_or(u64::MAX);
+    match (BURST_MS_MIN..=BURST_MS_MAX).contains(&milliseconds) {
+        true => Ok(milliseconds),
+        false => Err("expected a time from 1ms to 60s".to_owned()),
+    }
+}
 
 /// The most clients over NBD.
 pub fn nbd_clients(text: &str) -> Result<u16, String> {

@@ -14,7 +14,8 @@ mod setup;
 pub use companion::Companion;
 pub use config::TapdiskConfig;
 pub use entry::{
-    DiskEntry, block_size, cache, engine, format, name, nbd_clients, nbd_idle, poll, queues, serial,
+    DiskEntry, block_size, burst_ms, bytes_per_second, cache, engine, format, iops, name,
+    nbd_clients, nbd_idle, poll, queues, serial,
 };
 pub use rights::{group, mode};
 pub use serve::{Owner, serve};

@@ -287,6 +287,8 @@ fn figures(disk: &ServedDisk, sockets: &[String]) -> DiskFigures {
         engine: disk.choice().to_string(),
         sockets: sockets.to_vec(),
         in_flight: counters.in_flight,
+        limits: disk.throttle().limits(),
+        held: disk.throttle().held(),
         ops: ops.collect(),
     }
 }

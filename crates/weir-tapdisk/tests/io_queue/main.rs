@@ -5,6 +5,7 @@ mod durable;
 mod failures;
 mod images;
 mod injected;
+mod limited;
 mod location;
 mod model;
 mod shared;

@@ -66,7 +66,7 @@ impl TestTap {
 pub fn hub(disks: usize) -> Arc<Hub> {
     let hub = Arc::new(Hub::default());
     for disk in 0..disks {
-        hub.register(names(disk), Arc::new(DiskFigures::default))
+        hub.register(names(disk), Arc::new(DiskFigures::default), Arc::default())
             .unwrap();
     }
     hub

@@ -18,6 +18,7 @@ use driver::*;
 use front_end::*;
 use server::{SECTORS, Server};
 use weir_model::Op;
+use weir_tap::tapdisk::words::DiskLimits;
 use weir_tapdisk::vhost::VhostOptions;
 
 const ALL: u64 = F_VERSION_1 | F_EVENT_IDX | F_INDIRECT | F_FLUSH;
@@ -263,6 +264,36 @@ fn halting_a_queue_ends_injected_delays() {
     }
     front_end.get_base(0);
     assert_eq!(driver.next_used(), Some((0, 513)));
+}
+
+#[test]
+fn requests_that_a_limit_holds_end_when_it_is_removed_and_when_a_queue_is_halted() {
+    let tight = DiskLimits {
+        bytes_per_second: 1,
+        ..DiskLimits::default()
+    };
+    let server = Server::with(|disk| disk.limits = tight, |_| {});
+    let guest = Guest::new();
+    let (mut front_end, mut driver) = started(&server, &guest, ALL);
+    let held = |count| {
+        while server.disk.throttle().held() != count {
+            std::thread::yield_now();
+        }
+    };
+    assert_eq!(driver.run(0, READ, 0, 512), (OK, 513));
+    driver.submit(0, READ, 0, 512);
+    held(1);
+    server.disk.throttle().set(DiskLimits::default());
+    while driver.next_used().is_none() {
+        std::thread::yield_now();
+    }
+    server.disk.throttle().set(tight);
+    assert_eq!(driver.run(0, READ, 0, 512), (OK, 513));
+    driver.submit(0, READ, 0, 512);
+    held(1);
+    front_end.get_base(0);
+    assert_eq!(driver.next_used(), Some((0, 513)));
+    held(0);
 }
 
 #[test]

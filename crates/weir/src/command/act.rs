@@ -57,10 +57,10 @@ enum Action {
 /// Limit a disk of a VM, or a device in a cgroup
 ///
 /// Without --apply it prints what it would write, and changes nothing. With it, it keeps the limit
-/// for the time of --for, or until Ctrl-C. The limit is set by libvirt where it owns the VM, by
-/// QEMU's own throttling where QEMU serves the disk, else by the cgroup of the VM's process,
-/// through systemd if that owns the cgroup; a limit of a cgroup is for reads and for writes each. A
-/// limit that is lower already stays.
+/// for the time of --for, or until Ctrl-C. The limit is set by the tapdisk that serves the disk, by
+/// libvirt where it owns the VM, by QEMU's own throttling where QEMU serves the disk, else by the
+/// cgroup of the VM's process, through systemd if that owns the cgroup; a limit of a cgroup is for
+/// reads and for writes each. A limit that is lower already stays.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
     weir act limit --vm mail --iops 500 --for 10m\n  \

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
+use weir_tap::tapdisk::words::DiskLimits;
 use weir_tapdisk::SocketAccess;
 use weir_tapdisk::disk::{Identity, ImageFormat};
 use weir_tapdisk::engine::{CacheOption, EngineOption};
@@ -107,6 +108,17 @@ struct DiskArgs {
     /// 50us]
     #[arg(long, value_name = "DURATION", requires = "image", value_parser = service::poll)]
     poll: Option<Duration>,
+    /// Limit of requests per second; `weir act limit` sets another one for some time [default:
+    /// none]
+    #[arg(long, value_name = "COUNT", requires = "image", value_parser = service::iops)]
+    iops: Option<u64>,
+    /// Limit of bytes of reads and writes per second [default: none]
+    #[arg(long, value_name = "SIZE", requires = "image", value_parser = service::bytes_per_second)]
+    bytes_per_second: Option<u64>,
+    /// Time for which a disk that was idle may exceed its limits by as much again, at most 60s
+    /// [default: 100ms]
+    #[arg(long, value_name = "DURATION", requires = "image", value_parser = service::burst_ms)]
+    burst: Option<u64>,
     /// Delay requests, for tests, such as 20ms,op=r,rate=1%; may be repeated
     #[arg(long, value_name = "RULE", requires = "image")]
     delay: Vec<DelayRule>,
@@ -228,6 +240,11 @@ impl DiskArgs {
             engine: self.engine,
             cache: self.cache,
             poll: self.poll,
+            limits: DiskLimits {
+                iops: self.iops.unwrap_or(0),
+                bytes_per_second: self.bytes_per_second.unwrap_or(0),
+                burst_ms: self.burst.unwrap_or(DiskLimits::default().burst_ms),
+            },
             injections: Injections {
                 delays: self.delay.clone(),
                 errors: self.error.clone(),

@@ -1,4 +1,5 @@
-//! `weir act`: limits on a real group of cgroup v1 and in a real QEMU, whose guest never starts.
+//! `weir act`: limits on a real group of cgroup v1, in a real QEMU, whose guest never starts, and
+//! of a tapdisk.
 
 use std::fs;
 use std::path::PathBuf;
@@ -292,6 +293,100 @@ fn a_limit_of_qemu_is_set_and_restored() {
         run(&["act", "status", "--state", &state(&scratch)]).fine(),
         "no leases\n"
     );
+}
+
+/// The seconds that 4 KiB reads take from a tapdisk at an NBD socket; `None` without qemu-img.
+fn bench(socket: &str, count: u32) -> Option<f64> {
+    let url = format!("nbd+unix:///vda?socket={socket}");
+    let count = count.to_string();
+    let args = [
+        "bench", "-c", &count, "-d", "8", "-s", "4096", "-f", "raw", &url,
+    ];
+    let output = Command::new("qemu-img").args(args).output().ok()?;
+    let text = String::from_utf8(output.stdout).unwrap();
+    let seconds = text.split("completed in ").nth(1)?.split(' ').next()?;
+    Some(seconds.parse().unwrap())
+}
+
+#[test]
+fn a_limit_of_a_tapdisk_is_set_and_restored() {
+    let test = "a_limit_of_a_tapdisk_is_set_and_restored";
+    let scratch = Scratch::new();
+    let (image, socket) = (scratch.file("disk.raw"), scratch.file("nbd"));
+    fs::File::create(&image).unwrap().set_len(16 << 20).unwrap();
+    let name = format!("act-tapdisk-{}", std::process::id());
+    let nbd = format!("unix:{socket}");
+    let test_process = std::process::id().to_string();
+    let mut tapdisk = weir(&["tapdisk", "--image", &image, "--nbd", &nbd])
+        .args(["--until-exit", &test_process])
+        .args([
+            "--vm", &name, "--vdisk", "/dev/vda", "--iops", "5000", "--burst", "20ms",
+        ])
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let started = Instant::now();
+    while run(&["tapdisk", "status", &socket]).code != 0 {
+        let ended = tapdisk.try_wait().unwrap();
+        assert!(
+            ended.is_none() && started.elapsed() < Duration::from_secs(30),
+            "{ended:?}"
+        );
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let limits = || {
+        let status = run(&["tapdisk", "status", "--json", &socket]).fine();
+        let status: Value = serde_json::from_str(&status).unwrap();
+        let limits = &status["disks"][0]["limits"];
+        ["iops", "bytes_per_second", "burst_ms"].map(|name| limits[name].as_u64().unwrap())
+    };
+    assert_eq!(limits(), [5000, 0, 20]);
+    let target = [
+        "--vm",
+        &name,
+        "--iops",
+        "200",
+        "--bytes-per-second",
+        "8MiB",
+        "--for",
+        "1m",
+    ];
+    let proposed = run(&[&["act", "limit"], &target[..]].concat());
+    if proposed.code == 2 {
+        tapdisk.kill().unwrap();
+        tapdisk.wait().unwrap();
+        return skipped(test, "the processes of this host are not visible");
+    }
+    let proposed = proposed.fine();
+    assert!(proposed.contains("before:  iops=5000"), "{proposed}");
+    assert!(
+        proposed.contains(&format!("tapdisk limits of {image} at {socket}.tap")),
+        "{proposed}"
+    );
+    let mut child = applied(&target, &scratch);
+    assert_eq!(limits(), [200, 8 << 20, 20], "the burst stays");
+    // 5 requests are a burst.
+    match bench(&socket, 100) {
+        Some(seconds) => assert!(seconds >= 0.47, "{seconds} s"),
+        None => skipped(test, "qemu-img cannot be run"),
+    }
+    interrupt(&child);
+    child.wait().unwrap();
+    assert_eq!(limits(), [5000, 0, 20]);
+    // What a killed command has left is undone.
+    let mut child = applied(&target, &scratch);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert_eq!(limits()[0], 200);
+    run(&["act", "undo", "--all", "--state", &state(&scratch)]).fine();
+    assert_eq!(limits()[0], 5000);
+    // A tapdisk that ends leaves nothing to restore.
+    let mut child = applied(&target, &scratch);
+    tapdisk.kill().unwrap();
+    tapdisk.wait().unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+    let log = run(&["act", "log", "--state", &state(&scratch)]).fine();
+    assert!(log.contains("gone"), "{log}");
 }
 
 #[test]

@@ -414,6 +414,14 @@ fn a_page_reports_that_its_console_has_ended() {
     );
 }
 
+/// Waits until all panels show the whole recording: none becomes higher after that.
+fn wait_for_panels(browser: &mut Browser) {
+    browser.wait_for(
+        "[...document.querySelectorAll('.panel > .state')].every((s) => \
+         s.innerText.includes('recording has ended'))",
+    );
+}
+
 /// Presses at one point of an element, moves to another, and releases: shares of its size.
 fn drag(browser: &mut Browser, selector: &str, from: (f64, f64), to: (f64, f64)) {
     let measure = format!(
@@ -477,6 +485,7 @@ fn a_rectangle_selects_the_requests_that_its_query_returns() {
         browser.wait_for("document.title === 'weir overview'");
         browser.evaluate("location.hash = '#disk&pdisk=%2Fdev%2Floop1'");
         browser.wait_for(&label(&format!("{title} over time")));
+        wait_for_panels(&mut browser);
         drag(&mut browser, &canvas(title), from, to);
         let (values, text, rows) = selection(&mut browser);
         // The cells, the rows on the page, and those of the command agree.
@@ -497,6 +506,7 @@ fn the_query_of_a_rectangle_can_be_edited() {
     };
     browser.wait_for(&label("Latency of all disks over time"));
     let map = canvas("Latency of all disks");
+    wait_for_panels(&mut browser);
     drag(&mut browser, &map, (0.15, 0.1), (0.95, 0.85));
     let (_, text, rows) = selection(&mut browser);
     let edited = format!("{text} and op = 'w'");

@@ -25,6 +25,7 @@ fn disk(vm: u32, vdisk: &str, found_by: FoundBy, sector: u64, sectors: u64) -> L
         disk: Disk::new(["a", "b"][vm as usize], vdisk, found_by, "test"),
         vm,
         tapdisk: None,
+        control: None,
         layout: Arc::new(DiskLayout {
             pieces: vec![Piece {
                 device: DEVICE,

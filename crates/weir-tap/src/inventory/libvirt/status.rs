@@ -126,6 +126,7 @@ fn of_disk<'a>(devices: Node<'a, 'a>, disk: Node<'a, 'a>) -> FoundDisk {
         offset_bytes: slice("offset").unwrap_or(0),
         size_bytes: slice("size"),
         tapdisk: None,
+        control: None,
     }
 }
 
