@@ -310,13 +310,17 @@ impl TuneReport {
             }
             (false, _) => "The settings were restored.".to_owned(),
         };
+        let [first, second] = result.halves[index];
         format!(
-            "Advice: {}. It changes {} by {} ({} to {}). {done}",
+            "Advice: {}. It changes {} by {} ({} to {}): {} in the first half of the rounds, {} in \
+             the second. {done}",
             self.candidates[index].name,
             self.objective.name(),
             percent(Some(comparison.change)),
             percent(comparison.change_low),
             percent(comparison.change_high),
+            percent(first),
+            percent(second),
         )
     }
 }
@@ -398,7 +402,7 @@ pub(crate) mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use crate::statistics::{Direction, Samples, decide};
+    use crate::statistics::{Direction, Samples, decide, halves};
     use crate::trial::OtherLoad;
 
     /// A report of a trial with one candidate, for which another VM pays.
@@ -440,6 +444,7 @@ pub(crate) mod tests {
             decision: decide(&samples, Direction::Lower, 0.05, 0.05),
             conditions: vec![Vec::new()],
             winner: Some(0),
+            halves: halves(&samples),
             prices: vec![crate::price::of_candidate(&blocks, 0)],
         };
         let settings = QueueState::from([("scheduler".to_owned(), "kyber".to_owned())]);
@@ -487,5 +492,7 @@ pub(crate) mod tests {
         assert!(price.contains("-50."), "{price}");
         assert!(text.contains("stepped by -3600.000 s"), "{text}");
         assert!(text.contains("Advice: kyber."), "{text}");
+        let halves = "-40.3 % in the first half of the rounds, -40.3 % in the second";
+        assert!(text.contains(halves), "{text}");
     }
 }

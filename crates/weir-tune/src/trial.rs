@@ -28,7 +28,7 @@ use crate::price::{self, Price};
 use crate::queue::{QueueSession, QueueState, SysfsQueue};
 use crate::replay::player::ReplayLoad;
 use crate::statistics::sequential::{InterimAnalysis, analyses};
-use crate::statistics::{Decision, NotWorse, Samples, decide, not_worse};
+use crate::statistics::{Decision, NotWorse, Samples, decide, halves, not_worse};
 
 /// How a trial is made.
 #[derive(Clone, Debug)]
@@ -106,6 +106,8 @@ pub struct TrialResult {
     pub conditions: Vec<Vec<(NotWorse, Option<f64>)>>,
     /// The best candidate that is better and for which all conditions hold.
     pub winner: Option<usize>,
+    /// For each candidate, the change in the first half of the rounds and in the second one.
+    pub halves: Vec<[Option<f64>; 2]>,
     /// For each candidate, what the others on the disk get compared with the present settings.
     pub prices: Vec<Vec<Price>>,
 }
@@ -409,6 +411,7 @@ impl<'a> Trial<'a> {
                 .map(|index| of_candidate(index).collect())
                 .collect(),
             winner,
+            halves: halves(&values),
             decision,
             prices: (0..self.candidates.len())
                 .map(|index| price::of_candidate(&self.blocks, index))

@@ -204,6 +204,23 @@ pub fn not_worse(
     (result, change)
 }
 
+/// The change of each candidate in the first half of the rounds and in the second one: whether what
+/// one half shows also holds on the other, which did not take part in it. `None` without values.
+pub fn halves(samples: &Samples) -> Vec<[Option<f64>; 2]> {
+    let change = |candidate: usize, half: usize| {
+        let part = |blocks: &[f64]| match half {
+            0 => blocks[..blocks.len() / 2].to_vec(),
+            _ => blocks[blocks.len() / 2..].to_vec(),
+        };
+        let present = [part(&samples.baseline), part(&samples.control)].concat();
+        let blocks = part(&samples.candidates[candidate]);
+        finite(shift::shift(&present, &blocks, ALPHA).estimate.exp_m1())
+    };
+    let all = 0..samples.candidates.len();
+    all.map(|candidate| [0, 1].map(|half| change(candidate, half)))
+        .collect()
+}
+
 fn finite(value: f64) -> Option<f64> {
     Some(value).filter(|value| value.is_finite())
 }

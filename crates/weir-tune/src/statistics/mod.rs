@@ -15,7 +15,7 @@ pub mod shift;
 mod simulation;
 
 pub use decide::{
-    Comparison, ComparisonResult, Decision, Direction, NotWorse, Samples, decide, not_worse,
+    Comparison, ComparisonResult, Decision, Direction, NotWorse, Samples, decide, halves, not_worse,
 };
 
 /// The middle value, or the mean of the two middle values; NaN without values.

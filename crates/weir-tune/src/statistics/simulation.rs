@@ -3,7 +3,7 @@
 use fastrand::Rng;
 
 use super::sequential::analyses;
-use super::{Decision, Direction, NotWorse, Samples, decide, not_worse};
+use super::{Decision, Direction, NotWorse, Samples, decide, halves, not_worse};
 
 const RUNS: u64 = 100;
 const ROUNDS: usize = 8;
@@ -112,6 +112,27 @@ fn a_planted_difference_of_30_percent_is_found_and_its_interval_covers_it() {
         assert!(covered >= 95, "covered in {covered} of {RUNS}");
         assert!(early > 0, "no trial ended early");
     }
+}
+
+#[test]
+fn what_the_first_half_of_a_trial_shows_holds_in_the_second() {
+    let mut confirmed = 0;
+    for seed in 0..RUNS {
+        let planted = seed as usize % CANDIDATES;
+        let mut effects = [0.0; CANDIDATES];
+        effects[planted] = 0.7_f64.ln();
+        let (mut random, mut samples) = (Rng::with_seed(seed), Samples::default());
+        for _ in 0..2 * ROUNDS {
+            add_round(&mut samples, &mut random, NOISE, &effects);
+        }
+        let changes = halves(&samples);
+        let first = changes.iter().map(|[first, _]| first.unwrap());
+        let best = first.enumerate().min_by(|a, b| a.1.total_cmp(&b.1));
+        let (best, _) = best.unwrap();
+        let second = changes[best][1].unwrap();
+        confirmed += u64::from(best == planted && (-0.4..-0.2).contains(&second));
+    }
+    assert!(confirmed >= 95, "confirmed in {confirmed} of {RUNS}");
 }
 
 #[test]

@@ -54,6 +54,7 @@ mod top;
 mod top_levels;
 mod traces;
 mod tune;
+mod tune_database;
 mod tune_guest;
 mod tune_planted;
 mod tune_replay;

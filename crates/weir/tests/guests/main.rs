@@ -6,6 +6,7 @@
 //! that `cargo xtask guest` builds; without them it logs that it is skipped. The tests run one at a
 //! time: they share two processors and one kernel.
 
+mod correlated;
 mod functions;
 mod host;
 mod kernels;
