@@ -205,7 +205,8 @@ async fn status(State(service): State<Arc<ConsoleState>>) -> Json<Value> {
         "monitor": monitor,
         "recent": service.sources.has_recent,
         "recordings": service.sources.folder.is_some(),
-        "act": service.may_act,
+        "act": service.leases.may_end(),
+        "limits": service.leases.limits,
         "queries": service.queries.running(),
         "sockets": SOCKETS_MAX - service.sockets.available_permits(),
     }))

@@ -45,6 +45,7 @@ pub static ASSETS: &[Asset] = &[
     asset!("/format.js", "format.js", SCRIPT),
     asset!("/heatmap.js", "heatmap.js", SCRIPT),
     asset!("/json-table.js", "json-table.js", SCRIPT),
+    asset!("/limit.js", "limit.js", SCRIPT),
     asset!("/lines.js", "lines.js", SCRIPT),
     asset!("/panel.js", "panel.js", SCRIPT),
     asset!("/polled.js", "polled.js", SCRIPT),

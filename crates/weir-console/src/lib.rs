@@ -29,6 +29,7 @@ pub mod access;
 pub mod api;
 pub mod assets;
 pub mod frame;
+pub mod lease_api;
 pub mod process_cost;
 pub mod program;
 pub mod server;

@@ -14,7 +14,7 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 pub const END_TIME_MAX: Duration = Duration::from_secs(5);
 
 /// The maximum time of a check or an explanation.
-const ANSWER_TIME_MAX: Duration = Duration::from_secs(30);
+pub const ANSWER_TIME_MAX: Duration = Duration::from_secs(30);
 
 /// The maximum size of the messages of a process that are reported.
 const MESSAGES_BYTES_MAX: usize = 16 << 10;
@@ -97,7 +97,7 @@ impl Program {
     }
 
     /// `weir COMMAND`, which ends when its output is closed.
-    fn process<S: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = S>) -> Command {
+    pub fn process<S: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = S>) -> Command {
         let mut process = Command::new(&self.executable);
         process.arg0("weir").args(arguments).stdin(Stdio::null());
         process.stdout(Stdio::piped()).stderr(Stdio::piped());

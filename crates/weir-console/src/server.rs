@@ -21,6 +21,7 @@ use hyper_util::service::TowerToHyperService;
 use tokio::sync::{Semaphore, oneshot};
 
 use crate::access::{AccessControl, Rejection};
+use crate::lease_api::{LeasePermissions, LeaseProcesses};
 use crate::program::Program;
 use crate::sources::Sources;
 use crate::standing::StandingQueries;
@@ -68,8 +69,8 @@ pub struct ConsoleOptions {
     pub queries_max: usize,
     /// The folder of recordings that clients may open.
     pub recordings: Option<PathBuf>,
-    /// Whether clients may end leases.
-    pub may_act: bool,
+    /// What clients may do to disks.
+    pub leases: LeasePermissions,
     /// Receives the link to open: at the start, and a new one when it was used.
     pub on_link: Box<dyn Fn(&str) + Send + Sync>,
 }
@@ -84,8 +85,10 @@ pub struct ConsoleState {
     pub queries: Arc<StandingQueries>,
     /// The sources that clients may name.
     pub sources: Arc<Sources>,
-    /// Whether clients may end leases.
-    pub may_act: bool,
+    /// What clients may do to disks.
+    pub leases: LeasePermissions,
+    /// The leases of clients.
+    pub held: LeaseProcesses,
     /// A permit for each query over HTTP.
     pub requests: Arc<Semaphore>,
     /// A permit for each WebSocket.
@@ -124,7 +127,8 @@ impl Console {
                 has_recent: options.program.is_shared(),
                 folder: options.recordings,
             }),
-            may_act: options.may_act,
+            leases: options.leases,
+            held: LeaseProcesses::default(),
             program: options.program,
             requests: Arc::new(Semaphore::new(queries_max)),
             sockets: Arc::new(Semaphore::new(SOCKETS_MAX)),
@@ -146,6 +150,7 @@ impl Console {
                 }
                 // Either way the sender is gone.
                 let _ = ended.await;
+                served.held.end().await;
             });
             served.queries.end();
             runtime.shutdown_timeout(Duration::from_secs(1));

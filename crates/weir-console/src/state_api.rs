@@ -1,5 +1,5 @@
 //! `/api/v1/..`: what the host and the fleet have: streams, functions, recordings, queries, hosts,
-//! alerts, leases.
+//! alerts.
 
 use std::ffi::OsString;
 use std::sync::Arc;
@@ -15,6 +15,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::api::{ApiError, ResultBody, is_query, permit, source_of};
+use crate::lease_api::{end_lease, leases, limit};
 use crate::process_cost::ProcessCost;
 use crate::program::{QueryProcess, ResultSource};
 use crate::server::ConsoleState;
@@ -36,7 +37,7 @@ pub fn router() -> Router<Arc<ConsoleState>> {
         .route("/api/v1/fleet", get(fleet))
         .route("/api/v1/functions", get(functions))
         .route("/api/v1/info", get(info))
-        .route("/api/v1/leases", get(leases))
+        .route("/api/v1/leases", get(leases).post(limit))
         .route("/api/v1/leases/end", post(end_lease))
         .route("/api/v1/queries", get(queries).post(keep_query))
         .route("/api/v1/queries/end", post(end_query))
@@ -280,44 +281,6 @@ async fn alerts(State(service): ServiceState) -> Result<Response, ApiError> {
     let body = ResultBody::begin(process, Some(permit)).await?;
     let headers = [(CONTENT_TYPE, "application/x-ndjson")];
     Ok((headers, body.into_body()).into_response())
-}
-
-async fn leases(State(service): ServiceState) -> Reply {
-    let _permit = permit(&service)?;
-    Ok(Json(
-        service.program.json(["act", "status", "--json"]).await?,
-    ))
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct LeaseBody {
-    id: Value,
-}
-
-/// Ends a lease, if the console may act.
-async fn end_lease(
-    State(service): ServiceState,
-    body: Result<Json<LeaseBody>, JsonRejection>,
-) -> Result<StatusCode, ApiError> {
-    let Json(body) = body.map_err(|e| ApiError::new(e.status(), e.body_text()))?;
-    if !service.may_act {
-        let message = "this console does not act; start it with --end-leases";
-        return Err(ApiError::new(StatusCode::FORBIDDEN, message));
-    }
-    let id = match &body.id {
-        Value::String(id) => id.clone(),
-        Value::Number(id) => id.to_string(),
-        _ => {
-            return Err(ApiError::new(
-                StatusCode::BAD_REQUEST,
-                "`id` is a text or a number",
-            ));
-        }
-    };
-    let _permit = permit(&service)?;
-    service.program.run(["act", "undo", "--", &id]).await?;
-    Ok(StatusCode::NO_CONTENT)
 }
 
 /// The parameters of a request.

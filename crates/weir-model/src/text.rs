@@ -1,5 +1,5 @@
 //! Text that is safe to print: control characters are escaped, so that a process name or a message
-//! of a peer cannot control the terminal or forge a log line.
+//! of a peer cannot control the terminal or forge a log line. And patterns of names.
 
 use std::borrow::Cow;
 use std::fmt::Write;
@@ -40,6 +40,18 @@ fn escaped(text: &str, acts: impl Fn(char) -> bool) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
+/// Whether a text is that of a pattern, in which `*` stands for any text.
+pub fn matches_pattern(pattern: &str, text: &str) -> bool {
+    let Some((head, rest)) = pattern.split_once('*') else {
+        return pattern == text;
+    };
+    let Some(text) = text.strip_prefix(head) else {
+        return false;
+    };
+    let mut ends = (0..=text.len()).filter(|at| text.is_char_boundary(*at));
+    ends.any(|at| matches_pattern(rest, &text[at..]))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -59,5 +71,20 @@ mod tests {
             "a\n\tb\\r\\x1b]0;t\\x07"
         );
         assert!(matches!(shown_lines("a\nb"), Cow::Borrowed(_)));
+    }
+
+    #[test]
+    fn a_star_stands_for_any_text() {
+        for (pattern, text, expected) in [
+            ("*", "", true),
+            ("a*c", "abc", true),
+            ("a*c", "ac", true),
+            ("a*c", "acb", false),
+            ("*b*", "abc", true),
+            ("ä*", "äb", true),
+            ("abc", "ab", false),
+        ] {
+            assert_eq!(matches_pattern(pattern, text), expected, "{pattern} {text}");
+        }
     }
 }

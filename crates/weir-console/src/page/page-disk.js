@@ -3,6 +3,7 @@
 import { MEASURES, heat } from "./charts.js";
 import { element } from "./elements.js";
 import { quantity, visible } from "./format.js";
+import { limitForm } from "./limit.js";
 import { pageLink, panel, quoted, request, where, within } from "./panel.js";
 import { ResultTable } from "./table.js";
 
@@ -36,6 +37,7 @@ export function show(root, parameters, context) {
   const panels = [...maps, ...(sharers === null ? [] : [sharers])];
   root.replaceChildren(element("h1", {}, visible(names.join(" "))),
     characterisation(context, parameters),
+    limitForm(context, parameters.get("vm"), parameters.get("vdisk")),
     element("div", { class: "grid" }, ...panels.map((one) => one.root)));
   return () => panels.forEach((one) => one.close());
 }

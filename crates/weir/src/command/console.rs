@@ -9,9 +9,11 @@ use std::time::Duration;
 
 use clap::parser::ValueSource;
 use clap::{Args, CommandFactory};
+use weir_console::lease_api::LeasePermissions;
 use weir_console::shared_source::COMMAND;
 use weir_console::{Console, ConsoleOptions, Program};
 
+use super::act::DIRECTORY;
 use super::{Cli, sql};
 use crate::args::{
     DefinitionArgs, FleetArgs, LimitArgs, LogArgs, RecentArgs, SourceArgs, agents_choose,
@@ -43,6 +45,7 @@ const WAIT: Duration = Duration::from_secs(3600);
     weir console --from recording.parquet\n  \
     weir console --recordings /var/lib/weir/recordings\n  \
     weir console --monitor monitor.example\n  \
+    weir console --act 'batch-*'\n  \
     weir console --write-token ~/.weir-token")]
 pub struct ConsoleArgs {
     /// Address of the loopback interface: IP:PORT; port 0 selects any port
@@ -64,6 +67,13 @@ pub struct ConsoleArgs {
     /// Permit clients to end leases of `weir act`
     #[arg(long)]
     end_leases: bool,
+    /// Permit clients to limit the disks of these VMs for some time, and to end leases: a name, in
+    /// which * stands for any text; may be repeated [default: clients limit nothing]
+    #[arg(long, value_name = "VM")]
+    act: Vec<String>,
+    /// Directory of the leases
+    #[arg(long, value_name = "DIR", default_value = DIRECTORY)]
+    act_state: PathBuf,
     #[command(flatten)]
     recent: RecentArgs,
     #[command(flatten)]
@@ -94,7 +104,11 @@ pub fn run(args: &ConsoleArgs, verbose: bool) -> Result<Ending, Failure> {
         program: program(args),
         queries_max: args.queries_max.into(),
         recordings: args.recordings.clone(),
-        may_act: args.end_leases,
+        leases: LeasePermissions {
+            ends: args.end_leases,
+            limits: args.act.clone(),
+            options: vec!["--state".into(), args.act_state.clone().into()],
+        },
         on_link: Box::new(|link| {
             // Without a reader of standard output, the console still serves its clients.
             let _ = output::print(&format!("{link}\n"));

@@ -2,6 +2,8 @@
 
 #[path = "console_browser.rs"]
 mod browser;
+#[path = "console_chromium.rs"]
+mod chromium;
 #[path = "console_live.rs"]
 mod live;
 

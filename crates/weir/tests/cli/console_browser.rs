@@ -1,185 +1,10 @@
-//! The page of `weir console` in headless Chromium, driven over the DevTools protocol.
-
-use std::io::{BufRead, BufReader};
-use std::net::TcpStream;
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+//! The page of `weir console` in headless Chromium.
 
 use serde_json::{Value, json};
-use tungstenite::{Message, WebSocket};
 
+use super::chromium::Browser;
 use super::{Console, SAMPLE};
 use crate::support::{Scratch, requests, run, skipped};
-
-/// How long the page may take to show something.
-const WAIT: Duration = Duration::from_secs(20);
-
-/// The names of the program in distributions.
-const PROGRAMS: [&str; 3] = ["chromium", "chromium-browser", "google-chrome"];
-
-/// A page in a browser, with everything that it has logged and requested.
-struct Browser {
-    child: Child,
-    socket: WebSocket<TcpStream>,
-    session: Value,
-    next_id: u64,
-    /// Messages of the console, exceptions and violations of the policy.
-    complaints: Vec<String>,
-    requests: Vec<String>,
-    _profile: Scratch,
-}
-
-impl Browser {
-    /// A page of 1,280 px; `None` without the program.
-    fn start() -> Option<Browser> {
-        let profile = Scratch::new();
-        let directory = format!("--user-data-dir={}", profile.path().display());
-        let start = |program: &&str| {
-            let mut command = Command::new(program);
-            command.args([
-                "--headless=new",
-                "--no-sandbox",
-                "--disable-gpu",
-                "--no-first-run",
-            ]);
-            command.args([
-                "--disable-background-networking",
-                "--disable-component-update",
-            ]);
-            command.args([
-                "--lang=en-US",
-                "--remote-debugging-port=0",
-                &directory,
-                "about:blank",
-            ]);
-            command.env("HOME", profile.path()).stdout(Stdio::null());
-            command.stderr(Stdio::piped()).spawn().ok()
-        };
-        let mut child = PROGRAMS.iter().find_map(start)?;
-        let messages = BufReader::new(child.stderr.take().unwrap());
-        let mut lines = messages.lines().map_while(Result::ok);
-        let url = lines.find_map(|line| line.split("listening on ").nth(1).map(str::to_owned))?;
-        std::thread::spawn(move || lines.for_each(drop));
-        let address = url.split('/').nth(2).unwrap().to_owned();
-        let stream = TcpStream::connect(address).unwrap();
-        let (socket, _) = tungstenite::client(url, stream).unwrap();
-        let mut browser = Browser {
-            child,
-            socket,
-            session: Value::Null,
-            next_id: 0,
-            complaints: Vec::new(),
-            requests: Vec::new(),
-            _profile: profile,
-        };
-        let page = browser.call("Target.createTarget", json!({ "url": "about:blank" }));
-        let attach = json!({ "targetId": page["targetId"], "flatten": true });
-        browser.session = browser.call("Target.attachToTarget", attach)["sessionId"].clone();
-        for domain in ["Runtime", "Log", "Network", "Page"] {
-            browser.call(&format!("{domain}.enable"), json!({}));
-        }
-        browser.resize(1280);
-        Some(browser)
-    }
-
-    fn call(&mut self, method: &str, parameters: Value) -> Value {
-        self.next_id += 1;
-        let id = self.next_id;
-        let mut message = json!({ "id": id, "method": method, "params": parameters });
-        if !self.session.is_null() {
-            message["sessionId"] = self.session.clone();
-        }
-        self.socket
-            .send(Message::text(message.to_string()))
-            .unwrap();
-        loop {
-            let Message::Text(text) = self.socket.read().unwrap() else {
-                continue;
-            };
-            let answer: Value = serde_json::from_str(&text).unwrap();
-            if answer["id"] == id {
-                assert!(answer["error"].is_null(), "{method}: {answer}");
-                return answer["result"].clone();
-            }
-            self.note(&answer);
-        }
-    }
-
-    fn note(&mut self, event: &Value) {
-        let parameters = &event["params"];
-        match event["method"].as_str().unwrap_or_default() {
-            "Runtime.exceptionThrown" => self.complaints.push(parameters.to_string()),
-            "Runtime.consoleAPICalled" => self.complaints.push(parameters.to_string()),
-            "Log.entryAdded" => self.complaints.push(parameters["entry"].to_string()),
-            "Page.javascriptDialogOpening" => self.complaints.push(parameters.to_string()),
-            "Network.requestWillBeSent" => {
-                let url = &parameters["request"]["url"];
-                self.requests.push(url.as_str().unwrap().to_owned());
-            }
-            "Network.webSocketCreated" => {
-                self.requests
-                    .push(parameters["url"].as_str().unwrap().to_owned());
-            }
-            _ => {}
-        }
-    }
-
-    fn resize(&mut self, width: u32) {
-        let size =
-            json!({ "width": width, "height": 900, "deviceScaleFactor": 1, "mobile": false });
-        self.call("Emulation.setDeviceMetricsOverride", size);
-    }
-
-    fn open(&mut self, url: &str) {
-        self.call("Page.navigate", json!({ "url": url }));
-    }
-
-    fn evaluate(&mut self, expression: &str) -> Value {
-        let parameters =
-            json!({ "expression": expression, "returnByValue": true, "awaitPromise": true });
-        self.call("Runtime.evaluate", parameters)["result"]["value"].clone()
-    }
-
-    /// The value of an expression once it is neither null nor false.
-    fn wait_for(&mut self, expression: &str) -> Value {
-        let started = Instant::now();
-        loop {
-            let value = self.evaluate(expression);
-            if !value.is_null() && value != false {
-                return value;
-            }
-            if started.elapsed() > WAIT {
-                let text = self.evaluate("document.body.innerText");
-                panic!(
-                    "{expression}: never; the page shows {text}; {:?}",
-                    self.complaints
-                );
-            }
-            std::thread::sleep(Duration::from_millis(50));
-        }
-    }
-
-    /// Asserts that the page logged nothing, and requested nothing from another origin.
-    fn assert_clean(&mut self, address: &str) {
-        self.evaluate("1");
-        assert_eq!(self.complaints, Vec::<String>::new());
-        let own = [
-            format!("http://{address}/"),
-            format!("ws://{address}/"),
-            "data:".to_owned(),
-        ];
-        let foreign = self.requests.iter().filter(|url| *url != "about:blank");
-        let mut foreign = foreign.filter(|url| !own.iter().any(|own| url.starts_with(own)));
-        assert_eq!(foreign.next(), None);
-    }
-}
-
-impl Drop for Browser {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
 
 /// A browser that has opened the link of the console.
 fn signed_in(console: &mut Console, test: &str) -> Option<Browser> {
@@ -674,5 +499,39 @@ fn live_charts_show_the_load_with_what_was_retained() {
         browser.wait_for(&format!("document.title === 'weir {page}'"));
         browser.wait_for("document.querySelector('h1') !== null");
     }
+    browser.assert_clean(&console.address);
+}
+
+#[test]
+fn a_disk_is_limited_from_its_page_and_its_lease_ended() {
+    let test = "a_disk_is_limited_from_its_page_and_its_lease_ended";
+    if !crate::live::watchable(test) {
+        return;
+    }
+    let scratch = Scratch::new();
+    let Some(vm) = super::live::ServedVm::start(test, &scratch) else {
+        return;
+    };
+    let state = scratch.file("leases");
+    let mut console = Console::start(&["--act", &vm.name, "--act-state", &state]);
+    let Some(mut browser) = signed_in(&mut console, test) else {
+        return;
+    };
+    let page = format!("#disk&vm={}&vdisk=/dev/vda", vm.name);
+    browser.evaluate(&format!("location.hash = '{page}'"));
+    browser.wait_for("document.querySelector('#limit > summary') !== null");
+    browser.evaluate("document.getElementById('limit').open = true");
+    browser.evaluate("document.getElementById('limit-iops').value = '300'");
+    browser.evaluate("document.getElementById('limit-show').click()");
+    browser.wait_for("document.querySelector('#limit pre')?.textContent.includes('\"iops\":300')");
+    assert_eq!(vm.iops(), 0);
+    browser.evaluate("document.getElementById('limit-apply').click()");
+    browser.wait_for("document.querySelector('#limit a[href=\"#alerts\"]') !== null");
+    assert_eq!(vm.iops(), 300);
+    browser.evaluate("location.hash = '#alerts'");
+    browser.wait_for("document.querySelector('button[aria-label^=\"End lease\"]') !== null");
+    browser.evaluate("document.querySelector('button[aria-label^=\"End lease\"]').click()");
+    browser.wait_for("document.body.innerText.includes('no limit is set')");
+    assert_eq!(vm.iops(), 0);
     browser.assert_clean(&console.address);
 }

@@ -4,14 +4,16 @@ use std::fs::{self, File};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::net::TcpStream;
 use std::os::unix::fs::OpenOptionsExt;
+use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use tungstenite::Message;
+use weir_testing::wait_until;
 
 use super::{Console, acknowledge, header, subscribe};
 use crate::live::{loop_disk, watchable};
-use crate::support::{Scratch, run};
+use crate::support::{Scratch, run, skipped, weir};
 
 /// The size of a request.
 const REQUEST_BYTES: usize = 4096;
@@ -335,4 +337,128 @@ fn recordings_of_the_folder_are_read_and_no_other_file() {
     // Limits are changed only where the console may act.
     let reply = console.post("/api/v1/leases/end", &json!({ "id": "1" }));
     assert_eq!(reply.status, 403, "{}", reply.body);
+}
+
+/// A tapdisk whose disk `/dev/vda` of a VM has no requests; it ends with the test.
+pub struct ServedVm {
+    tapdisk: Child,
+    pub name: String,
+    socket: String,
+}
+
+impl ServedVm {
+    /// `None`, with the reason, where processes are not visible.
+    pub fn start(test: &str, scratch: &Scratch) -> Option<ServedVm> {
+        let (image, socket) = (scratch.file("disk.raw"), scratch.file("nbd"));
+        File::create(&image).unwrap().set_len(1 << 20).unwrap();
+        let name = format!("console-{}-{}", std::process::id(), test.len());
+        let nbd = format!("unix:{socket}");
+        let mut command = weir(&["tapdisk", "--image", &image, "--nbd", &nbd]);
+        command.args(["--vm", &name, "--vdisk", "/dev/vda"]);
+        let tapdisk = command.stderr(Stdio::null()).spawn().unwrap();
+        let vm = ServedVm {
+            tapdisk,
+            name,
+            socket,
+        };
+        wait_until("the tapdisk answers", || {
+            run(&["tapdisk", "status", &vm.socket]).code == 0
+        });
+        let proposed = ["act", "limit", "--vm", &vm.name, "--iops", "100"];
+        if run(&proposed).code == 2 {
+            skipped(test, "the processes of this host are not visible");
+            return None;
+        }
+        Some(vm)
+    }
+
+    /// Its limit of requests per second, 0 without one.
+    pub fn iops(&self) -> u64 {
+        let status = run(&["tapdisk", "status", "--json", &self.socket]).fine();
+        let status: Value = serde_json::from_str(&status).unwrap();
+        status["disks"][0]["limits"]["iops"].as_u64().unwrap()
+    }
+}
+
+impl Drop for ServedVm {
+    fn drop(&mut self) {
+        let _ = self.tapdisk.kill();
+        let _ = self.tapdisk.wait();
+    }
+}
+
+#[test]
+fn a_disk_is_limited_by_a_client_and_restored_at_each_end() {
+    let test = "a_disk_is_limited_by_a_client_and_restored_at_each_end";
+    let scratch = Scratch::new();
+    let Some(vm) = ServedVm::start(test, &scratch) else {
+        return;
+    };
+    let state = scratch.file("leases");
+    let console = Console::start(&["--act", "console-*", "--act-state", &state]);
+    let limit = |more: Value| {
+        let mut body = json!({ "vm": vm.name, "disk": "vda", "iops": 200, "for": "1m" });
+        body.as_object_mut()
+            .unwrap()
+            .extend(more.as_object().unwrap().clone());
+        console.post("/api/v1/leases", &body)
+    };
+    let proposed = limit(json!({}));
+    assert_eq!(proposed.status, 200, "{}", proposed.body);
+    let command = proposed.json()["command"].as_str().unwrap().to_owned();
+    assert!(command.contains("\"iops\":200"), "{command}");
+    assert_eq!(vm.iops(), 0);
+    let applied = limit(json!({ "apply": true }));
+    assert_eq!(applied.status, 201, "{}", applied.body);
+    assert_eq!(
+        (vm.iops(), &applied.json()["limit"]["iops"]),
+        (200, &json!(200))
+    );
+    let leases = console.get("/api/v1/leases").json();
+    assert_eq!(
+        (&leases[0]["id"], &leases[0]["held"]),
+        (&applied.json()["id"], &json!(true))
+    );
+    let ended = console.post("/api/v1/leases/end", &json!({ "id": applied.json()["id"] }));
+    assert_eq!(ended.status, 204, "{}", ended.body);
+    assert_eq!(vm.iops(), 0);
+    // Errors change nothing.
+    for (more, status, part) in [
+        (
+            json!({ "vm": "mail", "apply": true }),
+            403,
+            "of console-* only",
+        ),
+        (json!({ "iops": 1, "apply": true }), 400, "below the floor"),
+        (
+            json!({ "disk": "vdb", "apply": true }),
+            400,
+            "has no disk vdb",
+        ),
+        (
+            json!({ "disk": "--help", "apply": true }),
+            400,
+            "has no disk --help",
+        ),
+        (
+            json!({ "for": "soon", "apply": true }),
+            400,
+            "expected a number",
+        ),
+        (json!({ "rate": 1 }), 422, "unknown field"),
+    ] {
+        let reply = limit(more);
+        assert_eq!(reply.status, status, "{}", reply.body);
+        assert!(reply.body.contains(part), "{part}: {}", reply.body);
+    }
+    assert_eq!(vm.iops(), 0);
+    // With the console, its limits end.
+    assert_eq!(limit(json!({ "apply": true })).status, 201);
+    assert_eq!(vm.iops(), 200);
+    drop(console);
+    wait_until("the limit is restored", || vm.iops() == 0);
+    let other = Console::start(&["--act-state", &state]);
+    let reply = other.post("/api/v1/leases", &json!({ "vm": vm.name, "iops": 200 }));
+    assert_eq!(reply.status, 403, "{}", reply.body);
+    assert!(reply.body.contains("--act VM"), "{}", reply.body);
 }
