@@ -27,6 +27,8 @@ const INSTALLED: &[&str] = &[
     "/usr/share/bash-completion/completions/weir",
     "/usr/share/fish/vendor_completions.d/weir.fish",
     "/usr/share/doc/weir/examples/tapdisk.toml",
+    "/usr/share/doc/weir/examples/prometheus/weir-dashboard.json",
+    "/usr/share/doc/weir/examples/prometheus/weir-fleet-rules.yml",
 ];
 
 /// The binary of a workspace build, beside xtask's own.

@@ -40,16 +40,24 @@ fn escaped(text: &str, acts: impl Fn(char) -> bool) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// Whether a text is that of a pattern, in which `*` stands for any text.
+/// Whether `text` matches `pattern`, in which `*` stands for any text.
 pub fn matches_pattern(pattern: &str, text: &str) -> bool {
-    let Some((head, rest)) = pattern.split_once('*') else {
-        return pattern == text;
-    };
-    let Some(text) = text.strip_prefix(head) else {
+    let mut parts = pattern.split('*');
+    let first = parts.next().unwrap_or_default();
+    let Some(mut rest) = text.strip_prefix(first) else {
         return false;
     };
-    let mut ends = (0..=text.len()).filter(|at| text.is_char_boundary(*at));
-    ends.any(|at| matches_pattern(rest, &text[at..]))
+    let parts: Vec<&str> = parts.collect();
+    let Some((last, middle)) = parts.split_last() else {
+        return rest.is_empty();
+    };
+    for part in middle {
+        match rest.find(part) {
+            Some(at) => rest = &rest[at + part.len()..],
+            None => return false,
+        }
+    }
+    rest.ends_with(last)
 }
 
 #[cfg(test)]
@@ -83,6 +91,13 @@ mod tests {
             ("*b*", "abc", true),
             ("ä*", "äb", true),
             ("abc", "ab", false),
+            ("sched:*", "sched:sched_switch", true),
+            ("*switch*", "sched:sched_switch", true),
+            ("sched*wakeup", "sched:sched_switch", false),
+            ("sched", "sched:sched_switch", false),
+            ("*", "", true),
+            ("a*a", "a", false),
+            ("a*b*c", "a-b-b-c", true),
         ] {
             assert_eq!(matches_pattern(pattern, text), expected, "{pattern} {text}");
         }

@@ -43,6 +43,22 @@ const FILES: &[(&str, &str)] = &[
         "packaging/weir.tmpfiles.conf",
         "usr/lib/tmpfiles.d/weir.conf",
     ),
+    (
+        "packaging/prometheus/weir-dashboard.json",
+        "usr/share/doc/weir/examples/prometheus/weir-dashboard.json",
+    ),
+    (
+        "packaging/prometheus/weir-fleet-dashboard.json",
+        "usr/share/doc/weir/examples/prometheus/weir-fleet-dashboard.json",
+    ),
+    (
+        "packaging/prometheus/weir-fleet-rules.yml",
+        "usr/share/doc/weir/examples/prometheus/weir-fleet-rules.yml",
+    ),
+    (
+        "packaging/prometheus/weir-rules.yml",
+        "usr/share/doc/weir/examples/prometheus/weir-rules.yml",
+    ),
     ("README.md", "usr/share/doc/weir/README.md"),
 ];
 

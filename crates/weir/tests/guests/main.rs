@@ -13,6 +13,7 @@ mod kernels;
 mod libvirt;
 mod matrix;
 mod merging;
+mod neighbours;
 mod places;
 mod refusals;
 mod screens;
