@@ -409,7 +409,7 @@ fn levels_have_the_time(test: &str) -> bool {
     }
     let (felt, seen) = waited;
     assert!(
-        felt - seen < felt / 50,
+        felt - seen < felt / 20,
         "{felt} ns, {seen} ns at the levels"
     );
     served.tapdisk.stop();
