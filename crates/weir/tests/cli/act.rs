@@ -121,10 +121,10 @@ fn a_limit_of_a_group_is_proposed_applied_and_restored() {
         "{}",
         second.err
     );
-    // 100 writes, of which the limit admits 200 a second.
+    // The limit admits 200 a second, and the kernel the requests of a slice or two more.
     let started = Instant::now();
-    write(&group, disk.path(), 100);
-    let rate = 100.0 / started.elapsed().as_secs_f64();
+    write(&group, disk.path(), 300);
+    let rate = 300.0 / started.elapsed().as_secs_f64();
     assert!(rate < 300.0, "{rate} writes per second");
     interrupt(&child);
     assert_eq!(child.wait().unwrap().code(), Some(130));

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -178,6 +178,29 @@ fn a_device_without_scheduler_is_an_error() {
         "{}",
         output.err
     );
+}
+
+#[test]
+fn a_read_only_sysfs_is_an_error_and_changes_nothing() {
+    let Some(disk) = tunable("a_read_only_sysfs_is_an_error_and_changes_nothing") else {
+        return;
+    };
+    let (before, state) = (settings(&disk), Scratch::new());
+    let load = load(&disk);
+    // In a mount namespace of its own, as in a container.
+    let script = "mount -o remount,ro,bind /sys && exec \"$0\" \"$@\"";
+    let state = state.file("state");
+    let args = trial(&disk, &state, &["--for", "p99", "--candidates", "none"]);
+    let output = Command::new("unshare")
+        .args(["--mount", "sh", "-c", script, env!("CARGO_BIN_EXE_weir")])
+        .args(&args)
+        .output()
+        .unwrap();
+    let err = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{err}");
+    assert!(err.contains("sysfs is mounted read-only"), "{err}");
+    load.stop().unwrap();
+    assert_eq!(settings(&disk), before);
 }
 
 #[test]
