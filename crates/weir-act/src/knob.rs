@@ -329,14 +329,14 @@ impl Knob {
     pub fn is_gone(&self, error: &ActError) -> bool {
         match (error, self) {
             (error, Knob::Systemd { group, .. }) => group.is_gone(error),
-            (ActError::File { error, .. }, Knob::Tapdisk(_))
-                if error.kind() == io::ErrorKind::ConnectionRefused =>
-            {
-                true
-            }
             (ActError::File { error, .. }, _) => {
-                [io::ErrorKind::NotFound, io::ErrorKind::NotADirectory].contains(&error.kind())
-                    || error.raw_os_error() == Some(ENODEV)
+                let gone = [
+                    io::ErrorKind::NotFound,
+                    io::ErrorKind::NotADirectory,
+                    // The socket of a tapdisk that has ended.
+                    io::ErrorKind::ConnectionRefused,
+                ];
+                gone.contains(&error.kind()) || error.raw_os_error() == Some(ENODEV)
             }
             (ActError::Qemu(error), Knob::Qemu { address, .. }) => match (error.cause(), address) {
                 (Cause::Refused, _) => true,

@@ -105,15 +105,15 @@ impl LimitTarget {
             }));
         };
         let (vm_name, disk) = (vm.name.as_str().to_owned(), &laid.disk);
-        let served = laid.tapdisk.zip(laid.control.as_ref()).zip(disk.image);
-        let knob = match snapshot.monitors.get(&(at as u32)) {
-            _ if kind == KnobKind::Limit && served.is_some() => served
-                .map(|((key, control), image)| {
-                    let control = Path::new(control.as_str());
-                    TapdiskDisk::find(control, key, image.as_str()).map(Knob::Tapdisk)
-                })
-                .transpose()?,
-            Some(QmpAddress::Libvirt { uri, domain }) => {
+        let served = laid.tapdisk.zip(laid.control).zip(disk.image);
+        let served = served.filter(|_| kind == KnobKind::Limit);
+        let knob = match (served, snapshot.monitors.get(&(at as u32))) {
+            (Some(((key, control), image)), _) => {
+                let control = Path::new(control.as_str());
+                let disk = TapdiskDisk::find(control, key, image.as_str())?;
+                Some(Knob::Tapdisk(disk))
+            }
+            (None, Some(QmpAddress::Libvirt { uri, domain })) => {
                 let target = disk.vdisk.as_str().trim_start_matches("/dev/");
                 if kind == KnobKind::Weight {
                     return Err(refused(format!(
@@ -127,7 +127,7 @@ impl LimitTarget {
                     target: target.to_owned(),
                 })
             }
-            Some(address) if laid.tapdisk.is_none() && kind == KnobKind::Limit => {
+            (None, Some(address)) if laid.tapdisk.is_none() && kind == KnobKind::Limit => {
                 of_qemu(address, disk)?
             }
             _ => None,

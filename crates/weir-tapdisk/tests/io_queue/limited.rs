@@ -1,10 +1,11 @@
 //! Limits of a disk: which requests are held, and when they are issued.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use weir_model::Op;
 use weir_tap::tapdisk::words::DiskLimits;
-use weir_tapdisk::engine::EngineOption;
+use weir_tapdisk::engine::{CacheOption, EngineOption};
 use weir_tapdisk::{DiskOptions, Outcome, Request, ServedDisk};
 
 use crate::location::{Folder, MODES, io_queue, options};
@@ -19,6 +20,19 @@ const TIGHT: DiskLimits = DiskLimits {
     burst_ms: 1,
 };
 
+/// A disk with limits.
+fn limited(
+    folder: &Folder,
+    way: (EngineOption, CacheOption),
+    limits: DiskLimits,
+) -> Arc<ServedDisk> {
+    let disk = ServedDisk::open(DiskOptions {
+        limits,
+        ..options(&folder.image(MIB), way)
+    });
+    disk.unwrap()
+}
+
 fn take_read(rig: &mut Rig) -> u64 {
     let read = Request::new(Op::Read, 0, 4096);
     rig.take(read, Memory::new(&[4096], 0))
@@ -28,15 +42,15 @@ fn take_read(rig: &mut Rig) -> u64 {
 fn requests_have_the_rate_and_stay_in_order() {
     for way in MODES {
         let folder = Folder::new();
-        let disk = ServedDisk::open(DiskOptions {
-            limits: DiskLimits {
+        let disk = limited(
+            &folder,
+            way,
+            DiskLimits {
                 iops: 100,
                 bytes_per_second: 0,
                 burst_ms: 50,
             },
-            ..options(&folder.image(MIB), way)
-        });
-        let disk = disk.unwrap();
+        );
         // Two queues share the bucket.
         let mut rigs = [io_queue(&disk), io_queue(&disk)];
         let started = Instant::now();
@@ -92,11 +106,7 @@ fn a_limit_that_is_removed_releases_what_it_holds() {
 fn a_queue_that_ends_holds_nothing() {
     for way in MODES {
         let folder = Folder::new();
-        let disk = ServedDisk::open(DiskOptions {
-            limits: TIGHT,
-            ..options(&folder.image(MIB), way)
-        });
-        let disk = disk.unwrap();
+        let disk = limited(&folder, way, TIGHT);
         let mut rig = io_queue(&disk);
         (0..5).for_each(|_| _ = take_read(&mut rig));
         let mut done = Vec::new();
@@ -115,15 +125,15 @@ fn a_queue_that_ends_holds_nothing() {
 #[test]
 fn the_time_that_a_request_is_held_is_part_of_its_latency() {
     let folder = Folder::new();
-    let disk = ServedDisk::open(DiskOptions {
-        limits: DiskLimits {
+    let disk = limited(
+        &folder,
+        MODES[0],
+        DiskLimits {
             iops: 20,
             bytes_per_second: 0,
             burst_ms: 1,
         },
-        ..options(&folder.image(MIB), MODES[0])
-    });
-    let disk = disk.unwrap();
+    );
     let mut rig = io_queue(&disk);
     (0..2).for_each(|_| _ = take_read(&mut rig));
     rig.finish();
