@@ -449,7 +449,9 @@ fn ties(kernel: &GuestKernel, test: &str) {
         let means = levels.map(|mean| mean.as_f64().unwrap());
         means.iter().sum::<f64>()
     };
-    assert!(in_guest(&slow) > 2.0 * in_guest(&usual), "{usual} {slow}");
+    let (usual_ns, slow_ns) = (in_guest(&usual), in_guest(&slow));
+    println!("{test}: {usual_ns:.0} ns in the guest usually, {slow_ns:.0} ns starved, {level}");
+    assert!(slow_ns > 2.0 * usual_ns, "{usual} {slow}");
 }
 
 /// A process that has little of one processor of the host, since others keep it busy.
