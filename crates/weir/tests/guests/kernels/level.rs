@@ -79,6 +79,12 @@ const SLOW_IOPS: u32 = 100;
 /// How long the rows of requests may take, in emulation on a busy machine.
 const TIMEOUT: Duration = Duration::from_secs(120);
 
+/// The mean time of a request in a guest that others keep from running; usually it is a quarter.
+const BUSY_NS: f64 = 2e6;
+
+/// How often a load is repeated until some of its requests are tied.
+const LOADS_MAX: usize = 4;
+
 /// The size of a read that shows that a query runs: no other request has it.
 const MARK_BYTES: u64 = 12 << 10;
 
@@ -451,7 +457,14 @@ fn ties(kernel: &GuestKernel, test: &str) {
     };
     let (usual_ns, slow_ns) = (in_guest(&usual), in_guest(&slow));
     println!("{test}: {usual_ns:.0} ns in the guest usually, {slow_ns:.0} ns starved, {level}");
-    assert!(slow_ns > 2.0 * usual_ns, "{usual} {slow}");
+    if usual_ns > BUSY_NS {
+        skipped(
+            test,
+            "other processes keep the guest from running at all times",
+        );
+    } else {
+        assert!(slow_ns > 2.0 * usual_ns, "{usual} {slow}");
+    }
 }
 
 /// A process that has little of one processor of the host, since others keep it busy.
@@ -508,25 +521,36 @@ fn slowest(host: &Host, guest: &mut Watched, load: &DiskLoad, plant: impl FnOnce
             guest.load(&mark);
         },
     );
-    let before = tables.all().len();
     plant();
-    guest.load(load);
-    let requests = load.count as i64;
-    let is_complete = |_: &Value| {
-        let all = tables.all();
-        all.iter()
-            .skip(before)
-            .map(|table| total(table, "requests"))
-            .sum::<i64>()
-            >= requests
+    // The times of requests that are not tied are those of the guest alone: a guest that hardly
+    // runs may have a clock that jumps.
+    let tied = |table: &Value| {
+        let of_disk = &table["disks"][0];
+        let unmatched = of_disk["unmatched"].as_object().unwrap().values();
+        total(table, "requests") - unmatched.map(|count| count.as_i64().unwrap()).sum::<i64>()
     };
-    tables.wait(1, is_complete, || ());
-    let all = tables.all();
-    let most = all
-        .iter()
-        .skip(before)
-        .max_by_key(|table| total(table, "sum"));
-    most.unwrap()["disks"][0].clone()
+    for _ in 0..LOADS_MAX {
+        let before = tables.all().len();
+        guest.load(load);
+        let is_complete = |_: &Value| {
+            let all = tables.all();
+            let requests = all
+                .iter()
+                .skip(before)
+                .map(|table| total(table, "requests"));
+            requests.sum::<i64>() >= load.count as i64
+        };
+        tables.wait(1, is_complete, || ());
+        let all = tables.all().into_iter().skip(before);
+        let of_ties = all.filter(|table| total(table, "requests") > 0 && tied(table) > 0);
+        if let Some(most) = of_ties.max_by_key(|table| total(table, "sum")) {
+            return most["disks"][0].clone();
+        }
+    }
+    panic!(
+        "no request of {LOADS_MAX} loads is tied: {:?}",
+        tables.all()
+    )
 }
 
 /// That the rows are the requests of the loads, each once.
