@@ -10,8 +10,8 @@ use crate::{execute, is_root, package};
 pub const BUILD: &[&str] = &["gcc", "make", "pkg-config", "libelf-dev", "zlib1g-dev"];
 
 /// Required for the live tests and the comparisons with other tools: load generators, real
-/// workloads, tools to compare with and third-party clients; the verifier of service units; and the
-/// C compiler for aarch64.
+/// workloads, tools to compare with and third-party clients; the verifier of service units; the C
+/// compiler for aarch64; and Java with what fetches Flink.
 pub const TEST: &[&str] = &[
     "fio",
     "blktrace",
@@ -27,6 +27,8 @@ pub const TEST: &[&str] = &[
     "systemd",
     "gcc-aarch64-linux-gnu",
     "libc6-dev-arm64-cross",
+    "default-jdk-headless",
+    "maven",
 ];
 
 /// Required for the tests with real guests: the emulator, the components of the guest, libvirt, and

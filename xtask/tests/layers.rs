@@ -120,6 +120,7 @@ const STAGES: &[&[&str]] = &[
     &["library"],
     &["alert"],
     &["place"],
+    &["flink"],
     &["physical"],
     &["engine"],
     &["script"],

@@ -24,6 +24,7 @@ pub mod disk_load;
 pub mod engine;
 mod eval;
 pub mod expr;
+pub mod flink;
 pub mod function;
 pub mod library;
 mod operator;

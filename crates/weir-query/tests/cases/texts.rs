@@ -13,6 +13,7 @@ use libtest_mimic::Trial;
 use weir_model::capabilities::Measure;
 use weir_model::{Capabilities, Catalog, NANOS_PER_SECOND};
 use weir_query::alert::compile_alerts;
+use weir_query::flink::translate;
 use weir_query::optimize::{RULES, optimize};
 use weir_query::{CheckOptions, compile, compile_script, compile_unoptimized, place, render};
 
@@ -31,6 +32,7 @@ static FOLDERS: &[(&str, Output)] = &[
     ("explain", explanation),
     ("explain_placed", placed),
     ("optimize", rules),
+    ("flink", flink),
 ];
 
 /// A test for each case: `diagnostics::syntax::3_select_from`. When blessing, one for each file,
@@ -212,6 +214,17 @@ fn script(text: &str, _: &Catalog, _: &CheckOptions) -> String {
 fn explanation(query: &str, catalog: &Catalog, options: &CheckOptions) -> String {
     match compile(query, catalog, options) {
         Ok(checked) => place::explain(&checked.plan, &capabilities::live()).to_string(),
+        Err(diagnostics) => diagnostics.iter().map(|d| render(d, query, None)).collect(),
+    }
+}
+
+/// The query in Flink SQL, or why there is none.
+fn flink(query: &str, catalog: &Catalog, options: &CheckOptions) -> String {
+    match compile(query, catalog, options) {
+        Ok(checked) => match translate(&checked.plan) {
+            Ok(flink) => format!("{}\n", flink.select),
+            Err(why) => format!("refused: {why}\n"),
+        },
         Err(diagnostics) => diagnostics.iter().map(|d| render(d, query, None)).collect(),
     }
 }

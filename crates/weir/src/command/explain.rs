@@ -11,6 +11,7 @@ use weir_query::physical::physical;
 use weir_query::{Plan, place};
 use weir_wire::Submit;
 
+use super::explain_flink;
 use crate::args::QuestionArgs;
 use crate::args::SourceArgs;
 use crate::args::{self, DefinitionArgs, FleetArgs};
@@ -33,6 +34,7 @@ use weir_runtime::source;
     weir explain --analyze --for 5s \"select vm, count(*) from IO [range 1 s slide 1 s] group by vm\"\n  \
     weir explain --fleet \"select vm, count(*) from IO [range 10 s slide 1 s] group by vm\"\n  \
     weir explain --fleet --analyze --from recording.parquet \"select vm, count(*) from IO [range 10 s slide 1 s] group by vm\"\n  \
+    weir explain --flink \"select vm, count(*), max(latency) from IO [range 10 s slide 1 s] group by vm\"\n  \
     weir explain W0103")]
 pub struct ExplainArgs {
     #[command(flatten)]
@@ -61,6 +63,16 @@ pub struct ExplainArgs {
     /// host [default: the strategy with the lowest cost]
     #[arg(long, help_heading = "Fleet", value_name = "STRATEGY", value_parser = args::places())]
     place: Option<String>,
+    /// Print the query in Flink SQL with the tables that it reads, or why Flink cannot answer it
+    #[arg(long, help_heading = "Flink", conflicts_with_all = ["monitor", "for_fleet", "analyze"])]
+    flink: bool,
+    /// Option of the tables' connector or format, such as
+    /// properties.bootstrap.servers=kafka1:9092; `{stream}` stands for the name of the stream; may
+    /// be repeated; with connector=NAME the defaults do not apply [default: topic weir.{stream} of
+    /// Kafka at localhost:9092, as JSON]
+    #[arg(long = "flink-with", help_heading = "Flink", value_name = "KEY=VALUE", requires = "flink",
+        value_parser = explain_flink::option)]
+    flink_with: Vec<(String, String)>,
 }
 
 pub fn run(args: &ExplainArgs) -> Result<Ending, Failure> {
@@ -97,6 +109,14 @@ pub fn run(args: &ExplainArgs) -> Result<Ending, Failure> {
         return Err(Failure::words("--place requires --fleet or --monitor"));
     }
     let checked = question.compile_over(&args.source)?;
+    if args.flink {
+        output::print(&explain_flink::explain(
+            &checked.plan,
+            &args.flink_with,
+            args.json,
+        )?)?;
+        return Ok(Ending::Done);
+    }
     if args.for_fleet {
         let paired = plans::paired(&checked.plan, &args.source.capabilities()?);
         let place = args.place.as_deref();

@@ -21,6 +21,7 @@ mod correlate;
 mod diskstats;
 mod doctor;
 mod explain;
+mod explain_flink;
 mod exporter;
 mod fleet;
 mod fleet_backup;

@@ -19,6 +19,7 @@ mod endings;
 mod escapes;
 mod exporter;
 mod fleet;
+mod flink;
 mod folds;
 mod formats;
 mod hist;

@@ -1,0 +1,78 @@
+//! Aggregates in Flink SQL.
+
+use weir_model::{Type, Unit, Value};
+
+use super::block::is_name;
+use super::expr::expr;
+use super::{Untranslatable, refuse};
+use crate::expr::Expr;
+use crate::function::AggregateCall;
+
+/// A call over columns that are these expressions.
+pub(super) fn call(call: &AggregateCall, columns: &[String]) -> Result<String, Untranslatable> {
+    let name = call.function.doc().name;
+    let args = call.args.iter().map(|arg| expr(arg, columns));
+    let args = args.collect::<Result<Vec<_>, _>>()?;
+    let Some(x) = args.first() else {
+        return Ok("COUNT(*)".into());
+    };
+    let ty = call.args[0].ty();
+    let is_float = ty == Type::Float;
+    let float = match is_float {
+        true => x.clone(),
+        false => format!("CAST({x} AS DOUBLE)"),
+    };
+    // A literal or what is computed of literals is an INT, whose sum would be one.
+    let integer = match is_name(x) {
+        true => x.clone(),
+        false => format!("CAST({x} AS BIGINT)"),
+    };
+    let distinct = if call.distinct { "DISTINCT " } else { "" };
+    Ok(match name {
+        "count" => format!("COUNT({distinct}{x})"),
+        "sum" if !is_float => format!("SUM({distinct}{integer})"),
+        "sum" => format!("SUM({distinct}{x})"),
+        "avg" if ty == Type::Time => return refuse("Flink has no mean of timestamps"),
+        "avg" if is_float => format!("AVG({distinct}{x})"),
+        // The sum is exact. AVG of integers is an integer in Flink.
+        "avg" => {
+            format!("(CAST(SUM({distinct}{integer}) AS DOUBLE) / COUNT({distinct}{x}))")
+        }
+        "min" | "max" if ty == Type::Bool => {
+            return refuse(format!("Flink has no {name} of booleans"));
+        }
+        // NaN is greater than every number here and unordered there.
+        "min" | "max" => format!("{}({x})", name.to_uppercase()),
+        _ if call.distinct => return refuse(format!("{name}(DISTINCT ..) is not translated")),
+        "var" => format!("VAR_SAMP({float})"),
+        "var_pop" => format!("VAR_POP({float})"),
+        "stddev" => format!("STDDEV_SAMP({float})"),
+        "stddev_pop" => format!("STDDEV_POP({float})"),
+        "median" if ty != Type::Time => format!("PERCENTILE({float}, 0.5E0)"),
+        "percentile_cont" => format!("PERCENTILE({float}, {})", args[1]),
+        "quantile" => {
+            return refuse(
+                "quantile is a sketch, which Flink does not have; percentile_cont is exact",
+            );
+        }
+        "first" | "last" => {
+            return refuse(format!(
+                "{name} needs the order of arrival, which Flink does not keep"
+            ));
+        }
+        _ => return refuse(format!("Flink has no {name} with the same result")),
+    })
+}
+
+/// The result over no rows.
+pub(super) fn over_nothing(call: &AggregateCall) -> Expr {
+    let value = match call.function.doc().name {
+        "count" | "regr_count" | "approx_count_distinct" => Value::Int(0),
+        _ => Value::Null,
+    };
+    Expr::Literal {
+        value,
+        ty: call.ty,
+        unit: Unit::None,
+    }
+}

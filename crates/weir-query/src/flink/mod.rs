@@ -1,0 +1,100 @@
+//! [`translate`]: a query as Flink SQL (Flink 2.3, streaming mode), where Flink gives the same
+//! answer.
+//!
+//! Flink has no window that is a relation. Its windows are tables: every row once for each window
+//! that contains it, with the columns `window_start` and `window_end`. So a relation that changes
+//! at the multiples of a slide is a table with these columns, and its content at τ is the rows
+//! with `window_end` = τ. A window over all rows is the stream itself, as a table that Flink
+//! updates. Other windows change with every row and are refused.
+//!
+//! An instant is nanoseconds in a BIGINT, since event time has milliseconds in Flink: a row at `ts`
+//! has event time ⌊(ts - 1) / 10⁶⌋ ms, so that the windows (a, b] of CQL are the windows [a, b) of
+//! Flink for whole milliseconds.
+//!
+//! Sources: Flink 2.3, "Windowing table-valued functions", "Window Aggregation", "Window Join",
+//! "Window Top-N" and "Top-N".
+
+mod aggregate;
+mod block;
+mod expr;
+mod scalar;
+mod table;
+
+use std::fmt::{self, Display, Formatter};
+
+pub use table::FlinkTable;
+
+use weir_model::{Capabilities, Declaration, Demand};
+
+use crate::place::demands;
+use crate::plan::Plan;
+use block::Block;
+
+/// The statement that makes `window_end` a time in UTC, and windows multiples since 1970.
+pub const ZONE: &str = "SET 'table.local-time-zone' = 'UTC'";
+
+/// A query in Flink SQL.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FlinkQuery {
+    /// The tables that it reads, each once.
+    pub tables: Vec<FlinkTable>,
+    /// `SELECT ..`. The columns are those of the query, after `window_end` where
+    /// [`FlinkQuery::is_windowed`].
+    pub select: String,
+    /// Whether the result is the content at each multiple of a slide. Otherwise it is one table
+    /// that grows or is updated.
+    pub is_windowed: bool,
+}
+
+/// Why a query has no translation, as a clause without full stop.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Untranslatable(pub String);
+
+impl Display for Untranslatable {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Untranslatable {}
+
+/// `Err` with this reason.
+fn refuse<T>(reason: impl Into<String>) -> Result<T, Untranslatable> {
+    Err(Untranslatable(reason.into()))
+}
+
+/// A plan in Flink SQL; its instants are nanoseconds.
+///
+/// # Errors
+/// What Flink does not have, or does not compute in the same way.
+pub fn translate(plan: &Plan) -> Result<FlinkQuery, Untranslatable> {
+    let tables = tables_of(plan)?;
+    let block = Block::of(plan, &tables)?;
+    let names = block::names(&plan.schema);
+    Ok(FlinkQuery {
+        tables,
+        is_windowed: block.is_windowed(),
+        select: block.result(&names)?,
+    })
+}
+
+/// The tables of the streams of a plan, with the columns that it reads.
+fn tables_of(plan: &Plan) -> Result<Vec<FlinkTable>, Untranslatable> {
+    let demands = demands(&[plan], &Capabilities::default());
+    let table = |declaration: &Declaration| {
+        let of_it = |demand: &&Demand| demand.stream.eq_ignore_ascii_case(&declaration.name);
+        let columns = demands.iter().find(of_it).map(|demand| &demand.columns);
+        FlinkTable::new(declaration, columns.map_or(&[], Vec::as_slice))
+    };
+    plan.sources().into_iter().map(table).collect()
+}
+
+/// A name in quotes.
+fn quoted(name: &str) -> String {
+    format!("`{}`", name.replace('`', "``"))
+}
+
+/// A text as a literal.
+fn text(text: &str) -> String {
+    format!("'{}'", text.replace('\'', "''"))
+}

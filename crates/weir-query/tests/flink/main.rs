@@ -1,0 +1,401 @@
+//! Queries in Flink SQL have the result of the oracle in Flink: at each end of a window, or in the
+//! end. With `WEIR_TESTS=all` these are all golden cases that are translated and many random
+//! queries, otherwise some of them.
+
+// Other tests use the rest.
+#[allow(dead_code, unused_imports)]
+#[path = "../support/mod.rs"]
+mod support;
+
+#[path = "../semantics/random/choices.rs"]
+mod choices;
+#[allow(dead_code)]
+#[path = "../semantics/random/data.rs"]
+mod data;
+#[allow(dead_code)]
+#[path = "../semantics/random/grammar/mod.rs"]
+mod grammar;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use weir_model::{Catalog, Declaration, Schema, Shape, Type, Value};
+use weir_query::flink::{FlinkQuery, FlinkTable, ZONE, translate};
+use weir_query::plan::{Node, Plan};
+use weir_query::window::Window;
+use weir_query::{CheckOptions, Dialect, compile, compile_unoptimized};
+use weir_testing::flink::FlinkRow;
+use weir_testing::repository::root;
+use weir_testing::{Flink, is_full, skipped};
+
+use choices::Choices;
+use grammar::Grammar;
+use support::Row;
+use support::case::Case;
+use support::changes::Changes;
+use support::feed;
+use support::history::History;
+use support::oracle;
+
+/// Every so many of the cases that are translated, unless all are run.
+const SHARE: usize = 8;
+
+/// The number of random queries, and with `WEIR_TESTS=all`.
+const RANDOM: [usize; 2] = [8, 200];
+
+/// What Flink reports for a plan that it made and cannot run, such as one of `avg(DISTINCT b)`
+/// `WHERE b IS NULL`.
+const NOT_PLANNED: &str = "This function does not support retraction";
+
+/// Windows of random queries.
+const WINDOWS: [&str; 4] = [
+    "[Range 2 s Slide 2 s]",
+    "[Range 6 s Slide 2 s]",
+    "[Range 1 s Slide 1 s]",
+    "[Range Unbounded]",
+];
+
+const MILLISECOND: i64 = 1_000_000;
+const SECOND: i64 = 1_000_000_000;
+
+/// A query that is translated, and its input.
+struct Translated {
+    name: String,
+    /// The plan as the checker makes it.
+    plan: Arc<Plan>,
+    flink: FlinkQuery,
+    history: History,
+    sources: Vec<Declaration>,
+}
+
+/// Flink, or none where it cannot be run.
+fn flink(test: &str) -> Option<Flink> {
+    match Flink::start() {
+        Ok(flink) => Some(flink),
+        Err(why) => {
+            skipped(test, format!("{why:#}"));
+            None
+        }
+    }
+}
+
+#[test]
+fn golden_cases_have_the_same_result_in_flink() {
+    let Some(mut flink) = flink("golden_cases_have_the_same_result_in_flink") else {
+        return;
+    };
+    let mut cases: Vec<Translated> = files().iter().filter_map(|file| of_case(file)).collect();
+    assert!(
+        cases.len() > 80,
+        "only {} cases are translated",
+        cases.len()
+    );
+    if !is_full() {
+        let mut at = 0..;
+        cases.retain(|_| at.next().is_some_and(|at| at % SHARE == 0));
+    }
+    let mut differ = Vec::new();
+    for mut case in cases {
+        differ.extend(case.difference(&mut flink));
+        // A nanosecond earlier or later is another window for rows at its end.
+        if case.flink.is_windowed {
+            case.shift(-1);
+            differ.extend(case.difference(&mut flink));
+            case.shift(2);
+            differ.extend(case.difference(&mut flink));
+        }
+    }
+    assert!(
+        differ.is_empty(),
+        "{} differ\n{}",
+        differ.len(),
+        differ.join("\n")
+    );
+}
+
+#[test]
+fn random_queries_have_the_same_result_in_flink() {
+    let Some(mut flink) = flink("random_queries_have_the_same_result_in_flink") else {
+        return;
+    };
+    let count = RANDOM[usize::from(is_full())];
+    let seeds = (0..100_000).filter_map(of_seed);
+    let mut differ = Vec::new();
+    let (mut windowed, mut refused) = (0, 0);
+    for case in seeds.take(count) {
+        windowed += usize::from(case.flink.is_windowed);
+        match case.difference(&mut flink) {
+            Some(difference) if difference.contains(NOT_PLANNED) => refused += 1,
+            difference => differ.extend(difference),
+        }
+    }
+    println!("{windowed} of {count} have windows, {refused} cannot be planned");
+    assert!(
+        refused * 50 <= count,
+        "{refused} of {count} cannot be planned"
+    );
+    assert!(
+        differ.is_empty(),
+        "{} differ\n{}",
+        differ.len(),
+        differ.join("\n")
+    );
+}
+
+/// A random query on random input, if it is one that is translated.
+fn of_seed(seed: u64) -> Option<Translated> {
+    let mut random = fastrand::Rng::with_seed(seed);
+    let mut numbers = |count| (0..count).map(|_| random.u32(..)).collect::<Vec<_>>();
+    let (query, rows) = (numbers(60), numbers(150));
+    let text = Grammar::new(&mut Choices::new(&query), &data::VOCABULARY).query();
+    let text = with_window(&text, WINDOWS[random.usize(..WINDOWS.len())]);
+    let catalog = data::catalog();
+    let (plan, flink) = plans(&text, &catalog, SECOND)?;
+    let feed = data::feed(&mut Choices::new(&rows));
+    let names: Vec<String> = catalog
+        .declarations
+        .iter()
+        .map(|d| d.name.clone())
+        .collect();
+    let ticks = feed::history(&feed, &names, &plan);
+    let mut sources = ticks.sources;
+    for rows in sources.values_mut() {
+        for row in rows.iter_mut() {
+            row.ts = (row.ts + 1) * SECOND + random.i64(-1..=1);
+        }
+        rows.sort_by_key(|row| row.ts);
+    }
+    let mut history = History::new(sources);
+    if history.sources.values().all(Vec::is_empty) {
+        return None;
+    }
+    history.end += 2 * largest_window(&plan);
+    Some(Translated {
+        name: format!("seed {seed}: {text}"),
+        plan,
+        flink,
+        history,
+        sources: catalog.declarations,
+    })
+}
+
+/// A query with this window in place of each of its own, few of which are translated.
+fn with_window(query: &str, window: &str) -> String {
+    let mut parts = query.split('[');
+    let mut text = parts.next().unwrap().to_owned();
+    for part in parts {
+        let (_, rest) = part.split_once(']').expect("a window ends");
+        text += &format!("{window}{rest}");
+    }
+    text
+}
+
+/// The plan of a query and its translation, if there is one.
+fn plans(text: &str, catalog: &Catalog, second: i64) -> Option<(Arc<Plan>, FlinkQuery)> {
+    let options = CheckOptions {
+        second,
+        dialect: Dialect::Cql,
+        live: false,
+    };
+    let flink = translate(&compile(text, catalog, &options).ok()?.plan).ok()?;
+    let plan = compile_unoptimized(text, catalog, &options).expect("it was compiled");
+    Some((plan.plan, flink))
+}
+
+fn files() -> Vec<PathBuf> {
+    fn collect(folder: &Path, files: &mut Vec<PathBuf>) {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            match path.is_dir() {
+                true => collect(&path, files),
+                false => files.push(path),
+            }
+        }
+    }
+    let mut files = Vec::new();
+    collect(&root().join("tests/cases"), &mut files);
+    files.sort();
+    files
+}
+
+/// A case, if its query can be translated and does not fail.
+fn of_case(file: &Path) -> Option<Translated> {
+    let case = Case::parse(&fs::read_to_string(file).unwrap()).unwrap();
+    if case.second == 1 || case.expected.failure.is_some() || case.bytes_max.is_some() {
+        return None;
+    }
+    let (plan, flink) = plans(&case.query, &case.catalog(), case.second)?;
+    let mut history = feed::history(&case.feed(), &case.source_names(), &plan);
+    let first = history.sources.values().flatten().map(|row| row.ts).min()?;
+    // The division of Flink rounds towards zero.
+    if flink.is_windowed && first <= 1 {
+        return None;
+    }
+    history.end += 2 * largest_window(&plan);
+    Some(Translated {
+        name: file.strip_prefix(root()).unwrap().display().to_string(),
+        plan,
+        flink,
+        history,
+        sources: case.catalog().declarations,
+    })
+}
+
+fn largest_window(plan: &Plan) -> i64 {
+    let own = match &plan.node {
+        Node::Window {
+            window: Window::Range(range),
+            ..
+        } => range.size,
+        _ => 0,
+    };
+    let below = plan.inputs().into_iter().map(|input| largest_window(input));
+    below.fold(own, i64::max)
+}
+
+fn slide(plan: &Plan) -> Option<i64> {
+    match &plan.node {
+        Node::Window {
+            window: Window::Range(range),
+            ..
+        } => range.slide,
+        _ => plan.inputs().into_iter().find_map(|input| slide(input)),
+    }
+}
+
+impl Translated {
+    /// Moves all rows in time, with the columns that have it.
+    fn shift(&mut self, by: i64) {
+        for (name, rows) in &mut self.history.sources {
+            let of_name = |d: &&Declaration| d.name.eq_ignore_ascii_case(name);
+            let source = self.sources.iter().find(of_name).unwrap();
+            let instant = source.schema.fields.iter().position(|f| f.name == "ts");
+            for row in rows {
+                row.ts += by;
+                if let Some(at) = instant {
+                    row.row[at] = Value::Int(row.ts);
+                }
+            }
+        }
+        self.history.end += by;
+    }
+
+    /// The difference of both results, if there is one.
+    fn difference(&self, flink: &mut Flink) -> Option<String> {
+        let difference = self.check(flink).err()?;
+        Some(format!(
+            "== {}\n{difference}\n{}\n",
+            self.name, self.flink.select
+        ))
+    }
+
+    fn check(&self, flink: &mut Flink) -> Result<(), String> {
+        let mut statements = vec![ZONE.to_owned()];
+        for table in &self.flink.tables {
+            let file = flink.folder().join(format!("{}.json", table.stream));
+            let declaration = self.sources.iter().find(|d| d.name == table.stream);
+            fs::write(&file, self.lines(table, declaration.unwrap())).unwrap();
+            let with = [
+                ("connector", "filesystem".to_owned()),
+                ("path", format!("file://{}", file.display())),
+                ("format", "json".to_owned()),
+            ];
+            statements.push(table.definition(&with.map(|(key, value)| (key.to_owned(), value))));
+        }
+        statements.push(self.flink.select.clone());
+        let rows = flink.run(&statements).map_err(|e| format!("{e:#}"))?;
+        let found = self.content(&rows)?;
+        self.expected().agree(&found, ["oracle", "Flink"])
+    }
+
+    /// The rows of a stream as JSON.
+    fn lines(&self, table: &FlinkTable, declaration: &Declaration) -> String {
+        let fields = &declaration.schema.fields;
+        let mut lines = String::new();
+        for element in self.history.source(&table.stream) {
+            let values = table.columns.iter().map(|(name, _)| {
+                let at = fields.iter().position(|field| field.name == *name);
+                let value = at.map_or(Value::Int(element.ts), |at| element.row[at].clone());
+                let value = match value {
+                    Value::Null => "null".to_owned(),
+                    Value::Text(text) => format!("{:?}", text.as_str()),
+                    other => other.to_string(),
+                };
+                format!("{name:?}: {value}")
+            });
+            let values: Vec<String> = values.collect();
+            for _ in 0..element.weight {
+                lines += &format!("{{{}}}\n", values.join(", "));
+            }
+        }
+        lines
+    }
+
+    /// What Flink's rows leave, by the ends of windows if there are any.
+    fn content(&self, rows: &[FlinkRow]) -> Result<Changes, String> {
+        let mut content = Changes::default();
+        for (comes, values) in rows {
+            let (end, values) = match self.flink.is_windowed {
+                false => (0, &values[..]),
+                true => {
+                    let end = values[0].as_ref().ok_or("a window without end")?;
+                    let end: i64 = end.parse().map_err(|_| format!("no time: {end}"))?;
+                    (end * MILLISECOND, &values[1..])
+                }
+            };
+            content.add(
+                end,
+                typed(values, &self.plan.schema)?,
+                if *comes { 1 } else { -1 },
+            );
+        }
+        Ok(content)
+    }
+
+    /// The same from the oracle.
+    fn expected(&self) -> Changes {
+        let outcome = oracle::evaluate(&self.plan, &self.history);
+        assert!(
+            outcome.failure.is_none(),
+            "{}: {:?}",
+            self.name,
+            outcome.failure
+        );
+        let Some(slide) = slide(&self.plan).filter(|_| self.flink.is_windowed) else {
+            return outcome.changes.content();
+        };
+        if self.plan.shape == Shape::Stream {
+            return outcome.changes;
+        }
+        let mut expected = Changes::default();
+        let first = outcome.changes.instants.keys().next().copied();
+        let mut end = first.unwrap_or(i64::MAX);
+        while end <= self.history.end {
+            for (_, row) in outcome.changes.before(end + 1).content().instants {
+                for (row, weight) in row {
+                    expected.add(end, row, weight);
+                }
+            }
+            end += slide;
+        }
+        expected
+    }
+}
+
+fn typed(values: &[Option<String>], schema: &Schema) -> Result<Row, String> {
+    let values = values.iter().zip(&schema.fields);
+    let value = |(text, field): (&Option<String>, &weir_model::Field)| {
+        let Some(text) = text else {
+            return Ok(Value::Null);
+        };
+        let found = match field.ty {
+            Type::Bool => text.parse().ok().map(Value::Bool),
+            Type::Int | Type::Time => text.parse().ok().map(Value::Int),
+            Type::Float => text.parse().ok().map(Value::Float),
+            _ => Some(Value::text(text)),
+        };
+        found.ok_or_else(|| format!("{} is {text}", field.name))
+    };
+    values.map(value).collect()
+}
