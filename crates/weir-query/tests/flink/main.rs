@@ -16,11 +16,12 @@ mod data;
 #[path = "../semantics/random/grammar/mod.rs"]
 mod grammar;
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use weir_model::{Catalog, Declaration, Schema, Shape, Type, Value};
+use weir_model::{Catalog, Declaration, Field, Schema, Shape, Type, Unit, Value};
 use weir_query::flink::{FlinkQuery, FlinkTable, ZONE, translate};
 use weir_query::plan::{Node, Plan};
 use weir_query::window::Window;
@@ -35,7 +36,7 @@ use support::Row;
 use support::case::Case;
 use support::changes::Changes;
 use support::feed;
-use support::history::History;
+use support::history::{Element, History};
 use support::oracle;
 
 /// Every so many of the cases that are translated, unless all are run.
@@ -141,6 +142,204 @@ fn random_queries_have_the_same_result_in_flink() {
         differ.len(),
         differ.join("\n")
     );
+}
+
+/// Expressions over the columns of [`of_values`].
+const EXPRESSIONS: &[&str] = &[
+    "-a",
+    "a + b",
+    "a - 3",
+    "a * b",
+    "a / b",
+    "a / 7",
+    "a % b",
+    "a % 7",
+    "f / 2",
+    "f * a",
+    "f / a",
+    "f / f",
+    "a / f",
+    "a = b",
+    "a <> b",
+    "a < b",
+    "f >= a",
+    "t < u",
+    "t || u",
+    "t || '.'",
+    "NOT (a > b)",
+    "a > b AND f > 0",
+    "a > b OR t = 'x'",
+    "a IS NULL",
+    "t IS NOT NULL",
+    "a IN (1, 2, 3)",
+    "a NOT IN (1, NULL)",
+    "a IN (b, 1)",
+    "a BETWEEN -2 AND b",
+    "t LIKE 'a%'",
+    "t NOT LIKE '%b_'",
+    "t LIKE 'x\\%%'",
+    "t LIKE ''",
+    "CASE WHEN a > 0 THEN 1 WHEN a < 0 THEN -1 END",
+    "CASE t WHEN 'x' THEN 'yes' ELSE t END",
+    "CASE WHEN a > b THEN f ELSE a END",
+    "CAST(a AS float)",
+    "CAST(f AS integer)",
+    "CAST(a AS text)",
+    "CAST(g AS integer)",
+    "CAST(a AS boolean)",
+    "CAST(w AS integer)",
+    "w + 5",
+    "w - w",
+    "abs(a)",
+    "abs(f)",
+    "sign(a)",
+    "sign(f)",
+    "floor(f)",
+    "ceil(f)",
+    "floor(a)",
+    "bucket(a, 10)",
+    "bucket(w, 7)",
+    "sqrt(f)",
+    "sqrt(a)",
+    "ln(a)",
+    "log2(f)",
+    "log10(a)",
+    "exp(f)",
+    "coalesce(a, b, 0)",
+    "coalesce(t, 'none')",
+    "coalesce(f, a)",
+    "nullif(a, 1)",
+    "nullif(t, u)",
+    "a IS DISTINCT FROM b",
+    "t IS NOT DISTINCT FROM u",
+    "lower(t)",
+    "upper(t)",
+    "length(t)",
+    "replace(t, 'a', 'bc')",
+    "position('b', t)",
+    "starts_with(t, 'a')",
+    "starts_with(t, u)",
+    "seconds(w - w + 1500 ms)",
+    "g AND NOT g",
+    "g = (a > 0)",
+];
+
+/// The values of expressions over rows of all kinds of values.
+#[test]
+fn expressions_have_the_same_values_in_flink() {
+    let Some(mut flink) = flink("expressions_have_the_same_values_in_flink") else {
+        return;
+    };
+    let catalog = of_values();
+    let mut list = String::new();
+    let mut differ = Vec::new();
+    for expression in EXPRESSIONS {
+        let query = format!("SELECT {expression} FROM s");
+        match plans(&query, &catalog, SECOND) {
+            Some(_) => list += &format!(", {expression}"),
+            None => differ.push(format!("{expression} is not translated")),
+        }
+    }
+    let (plan, translated) = plans(&format!("SELECT id{list} FROM s"), &catalog, SECOND).unwrap();
+    let history = History::new([("s".to_owned(), rows_of_values())]);
+    let case = Translated {
+        name: "expressions".into(),
+        plan,
+        flink: translated,
+        history,
+        sources: catalog.declarations,
+    };
+    let contents = [case.expected(), case.found(&mut flink).unwrap()];
+    // By the number of each row.
+    let [expected, found] = contents.map(|content| {
+        let rows = content.instants.into_values().flatten();
+        rows.map(|(row, _)| (row[0].clone(), row))
+            .collect::<BTreeMap<_, _>>()
+    });
+    assert_eq!(expected.len(), found.len());
+    let names: Vec<&String> = case
+        .plan
+        .schema
+        .fields
+        .iter()
+        .map(|field| &field.name)
+        .collect();
+    let inputs = case.history.source("s");
+    for (input, (id, row)) in inputs.iter().zip(&expected) {
+        let values = names.iter().zip(row.iter().zip(&found[id]));
+        let wrong = values.filter(|(_, (expected, found))| !is_close(expected, found));
+        differ.extend(wrong.map(|(name, (expected, found))| {
+            format!("{name}: {expected}, Flink {found}; over {:?}", input.row)
+        }));
+    }
+    assert!(
+        differ.is_empty(),
+        "{} differ\n{}",
+        differ.len(),
+        differ.join("\n")
+    );
+}
+
+fn is_close(expected: &Value, found: &Value) -> bool {
+    match (expected, found) {
+        (Value::Float(x), Value::Float(y)) => {
+            x == y || x.is_nan() && y.is_nan() || (x - y).abs() <= 1e-12 * x.abs()
+        }
+        _ => expected == found,
+    }
+}
+
+fn of_values() -> Catalog {
+    let fields = [
+        ("id", Type::Int, Unit::None),
+        ("a", Type::Int, Unit::None),
+        ("b", Type::Int, Unit::None),
+        ("f", Type::Float, Unit::None),
+        ("t", Type::Text, Unit::None),
+        ("u", Type::Text, Unit::None),
+        ("g", Type::Bool, Unit::None),
+        ("w", Type::Time, Unit::Nanoseconds),
+    ];
+    let fields = fields.map(|(name, ty, unit)| Field::new(name, ty).unit(unit).nullable());
+    Catalog {
+        declarations: vec![Declaration::new(
+            "s",
+            Shape::Stream,
+            Schema::new(fields.to_vec()),
+        )],
+        ..Catalog::default()
+    }
+}
+
+fn rows_of_values() -> Vec<Element> {
+    let mut random = fastrand::Rng::with_seed(1);
+    let texts = [
+        "", "x", "a", "ab", "xab", "abab", "x%y", "Ä b", "B_a", "aaaa b c",
+    ];
+    (0..80)
+        .map(|id| {
+            let mut values = vec![
+                Value::Int(random.i64(-12..12)),
+                Value::Int(random.i64(-3..4)),
+                Value::Float(random.i32(-40..40) as f64 / 4.0),
+                Value::text(texts[random.usize(..texts.len())]),
+                Value::text(texts[random.usize(..texts.len())]),
+                Value::Bool(random.bool()),
+                Value::Int(random.i64(0..1000)),
+            ];
+            for value in &mut values {
+                if random.u32(..8) == 0 {
+                    *value = Value::Null;
+                }
+            }
+            values.insert(0, Value::Int(id));
+            Element {
+                ts: id + 1,
+                weight: 1,
+                row: values,
+            }
+        })
+        .collect()
 }
 
 /// A random query on random input, if it is one that is translated.
@@ -291,6 +490,12 @@ impl Translated {
     }
 
     fn check(&self, flink: &mut Flink) -> Result<(), String> {
+        let found = self.found(flink)?;
+        self.expected().agree(&found, ["oracle", "Flink"])
+    }
+
+    /// Flink's result.
+    fn found(&self, flink: &mut Flink) -> Result<Changes, String> {
         let mut statements = vec![ZONE.to_owned()];
         for table in &self.flink.tables {
             let file = flink.folder().join(format!("{}.json", table.stream));
@@ -305,8 +510,7 @@ impl Translated {
         }
         statements.push(self.flink.select.clone());
         let rows = flink.run(&statements).map_err(|e| format!("{e:#}"))?;
-        let found = self.content(&rows)?;
-        self.expected().agree(&found, ["oracle", "Flink"])
+        self.content(&rows)
     }
 
     /// The rows of a stream as JSON.
