@@ -6,9 +6,12 @@
 //! `weight` next. NULL is an empty field, an empty text is `""`. Numbers are in the column's own
 //! unit.
 
+use std::fmt::Write;
+
 use weir_model::{Batch, Shape, Type, Value};
 
-use crate::{ResultSchema, Sink, SinkError, SinkFormat, Target, text, time};
+use crate::line::{Timestamps, is_plain, push_int};
+use crate::{ResultSchema, Sink, SinkError, SinkFormat, Target, text};
 
 /// `--format csv`.
 pub static FORMAT: SinkFormat = SinkFormat {
@@ -40,6 +43,7 @@ struct Csv {
     target: Target,
     formulas: Formulas,
     line: String,
+    timestamps: Timestamps,
 }
 
 impl Csv {
@@ -70,25 +74,28 @@ impl Csv {
             target,
             formulas,
             line: String::new(),
+            timestamps: Timestamps::default(),
         }
     }
 
     fn compose(&mut self, batch: &Batch, row: usize) {
         self.line.clear();
-        self.line
-            .push_str(&time::instant(batch.ts[row], self.answer.clock));
+        let (at, clock) = (batch.ts[row], self.answer.clock);
+        self.timestamps.push_instant(&mut self.line, at, clock);
         if self.answer.shape == Shape::Relation {
             self.line.push(',');
-            self.line.push_str(&batch.weight(row).to_string());
+            push_int(&mut self.line, batch.weight(row));
         }
         for (i, column) in batch.columns.iter().enumerate() {
             self.line.push(',');
             match column.value(row) {
                 Value::Null => {}
                 Value::Int(x) if self.answer.schema[i].ty == Type::Time => {
-                    self.line.push_str(&time::timestamp(x))
+                    self.timestamps.push(&mut self.line, x)
                 }
-                Value::Float(x) => self.line.push_str(&format!("{x:?}")),
+                Value::Int(x) => push_int(&mut self.line, x),
+                Value::Float(x) => write!(self.line, "{x:?}").expect("a String takes everything"),
+                Value::Text(x) if is_a_field(x.as_str()) => self.line.push_str(x.as_str()),
                 Value::Text(x) => {
                     let text = match self.target.screen() {
                         Some(_) => text::shown(x.as_str()),
@@ -128,6 +135,11 @@ impl Formulas {
             false => quoted(text),
         }
     }
+}
+
+/// Whether a text is a field as it is, in all forms.
+fn is_a_field(text: &str) -> bool {
+    !text.is_empty() && !text.starts_with(['=', '+', '-', '@']) && is_plain(text, b"\",")
 }
 
 /// `field` in quotes where it needs them (RFC 4180, section 2, rules 5 to 7).

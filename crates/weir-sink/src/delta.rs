@@ -8,9 +8,12 @@
 //! `+` inserted, `-` retracted, `+3` inserted three times. Numbers are in the column's own unit; a
 //! text is quoted where it would be ambiguous.
 
+use std::fmt::Write;
+
 use weir_model::{Batch, Type, Value};
 
-use crate::{ResultSchema, Sink, SinkError, SinkFormat, Target, json, text, time};
+use crate::line::{Timestamps, is_plain, push_int};
+use crate::{ResultSchema, Sink, SinkError, SinkFormat, Target, json, text};
 
 /// `--format delta`.
 pub static FORMAT: SinkFormat = SinkFormat {
@@ -25,6 +28,7 @@ fn open(answer: ResultSchema, target: Target) -> Result<Box<dyn Sink>, SinkError
         answer,
         target,
         line: String::new(),
+        timestamps: Timestamps::default(),
     }))
 }
 
@@ -32,30 +36,36 @@ struct Deltas {
     answer: ResultSchema,
     target: Target,
     line: String,
+    timestamps: Timestamps,
 }
 
 impl Deltas {
     fn compose(&mut self, batch: &Batch, row: usize) {
-        let weight = batch.weight(row);
-        let sign = match weight {
-            1 => "+".to_owned(),
-            -1 => "-".to_owned(),
-            _ => format!("{weight:+}"),
-        };
-        let instant = time::instant(batch.ts[row], self.answer.clock);
-        self.line = format!("[{instant}]:{sign}:");
+        self.line.clear();
+        self.line.push('[');
+        let (at, clock) = (batch.ts[row], self.answer.clock);
+        self.timestamps.push_instant(&mut self.line, at, clock);
+        self.line.push_str("]:");
+        match batch.weight(row) {
+            1 => self.line.push('+'),
+            -1 => self.line.push('-'),
+            weight => push(&mut self.line, format_args!("{weight:+}")),
+        }
+        self.line.push(':');
         for (i, column) in batch.columns.iter().enumerate() {
             if i > 0 {
                 self.line.push_str(", ");
             }
             match column.value(row) {
                 Value::Int(x) if self.answer.schema[i].ty == Type::Time => {
-                    self.line.push_str(&time::timestamp(x))
+                    self.timestamps.push(&mut self.line, x)
                 }
-                Value::Float(x) => self.line.push_str(&format!("{x:?}")),
+                Value::Int(x) => push_int(&mut self.line, x),
+                Value::Float(x) => push(&mut self.line, format_args!("{x:?}")),
                 Value::Text(x) if needs_quotes(x.as_str()) => {
                     json::push_text(&mut self.line, x.as_str())
                 }
+                Value::Text(x) if is_plain(x.as_str(), b"") => self.line.push_str(x.as_str()),
                 value => self.line.push_str(&text::shown(&value.to_string())),
             }
         }
@@ -75,6 +85,10 @@ impl Sink for Deltas {
     fn flush(&mut self) -> Result<(), SinkError> {
         self.target.flush()
     }
+}
+
+fn push(line: &mut String, x: std::fmt::Arguments<'_>) {
+    line.write_fmt(x).expect("a String takes everything");
 }
 
 fn needs_quotes(text: &str) -> bool {

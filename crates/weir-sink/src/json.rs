@@ -18,9 +18,8 @@ use std::fmt::Write;
 
 use weir_model::{Batch, Shape, Type, Value};
 
-use crate::{
-    Incomplete, InstantUnit, ResultSchema, Sink, SinkError, SinkFormat, Target, text, time,
-};
+use crate::line::{Timestamps, is_plain, push_int};
+use crate::{Incomplete, InstantUnit, ResultSchema, Sink, SinkError, SinkFormat, Target, text};
 
 /// `--format json`.
 pub static FORMAT: SinkFormat = SinkFormat {
@@ -40,6 +39,7 @@ struct Json {
     keys: Vec<String>,
     target: Target,
     line: String,
+    timestamps: Timestamps,
     /// The end of each line.
     end: String,
 }
@@ -57,6 +57,7 @@ impl Json {
             answer,
             target,
             line: String::new(),
+            timestamps: Timestamps::default(),
             end: "}\n".to_owned(),
         }
     }
@@ -65,18 +66,29 @@ impl Json {
         self.line.clear();
         self.line.push_str("{\"instant\":");
         match self.answer.clock {
-            InstantUnit::Nanoseconds => push_text(&mut self.line, &time::timestamp(batch.ts[row])),
-            InstantUnit::Ticks => push(&mut self.line, batch.ts[row]),
+            InstantUnit::Nanoseconds => self.push_timestamp(batch.ts[row]),
+            InstantUnit::Ticks => push_int(&mut self.line, batch.ts[row]),
         }
         if self.answer.shape == Shape::Relation {
             self.line.push_str(",\"weight\":");
-            push(&mut self.line, batch.weight(row));
+            push_int(&mut self.line, batch.weight(row));
         }
         for (i, column) in batch.columns.iter().enumerate() {
             self.line.push_str(&self.keys[i]);
-            push_value(&mut self.line, &column.value(row), self.answer.schema[i].ty);
+            match column.value(row) {
+                Value::Int(x) if self.answer.schema[i].ty == Type::Time => self.push_timestamp(x),
+                value => push_value(&mut self.line, &value),
+            }
         }
         self.line.push_str(&self.end);
+    }
+}
+
+impl Json {
+    fn push_timestamp(&mut self, at_ns: i64) {
+        self.line.push('"');
+        self.timestamps.push(&mut self.line, at_ns);
+        self.line.push('"');
     }
 }
 
@@ -104,12 +116,12 @@ fn push(line: &mut String, x: impl std::fmt::Display) {
     write!(line, "{x}").expect("a String takes everything");
 }
 
-fn push_value(line: &mut String, value: &Value, ty: Type) {
+/// A value other than a timestamp.
+fn push_value(line: &mut String, value: &Value) {
     match value {
         Value::Null => line.push_str("null"),
-        Value::Int(x) if ty == Type::Time => push_text(line, &time::timestamp(*x)),
         Value::Bool(x) => push(line, x),
-        Value::Int(x) => push(line, x),
+        Value::Int(x) => push_int(line, *x),
         Value::Float(x) if x.is_finite() => push(line, format_args!("{x:?}")),
         Value::Float(_) => line.push_str("null"),
         Value::Text(x) => push_text(line, x.as_str()),
@@ -117,7 +129,7 @@ fn push_value(line: &mut String, value: &Value, ty: Type) {
             line.push('[');
             for (i, (value, count)) in tally.0.iter().enumerate() {
                 line.push_str(if i > 0 { ",[" } else { "[" });
-                push_value(line, value, Type::Int);
+                push_value(line, value);
                 push(line, format_args!(",{count}]"));
             }
             line.push(']');
@@ -130,6 +142,11 @@ fn push_value(line: &mut String, value: &Value, ty: Type) {
 /// escaped as well.
 pub(crate) fn push_text(line: &mut String, text: &str) {
     line.push('"');
+    if is_plain(text, b"\"\\") {
+        line.push_str(text);
+        line.push('"');
+        return;
+    }
     for c in text.chars() {
         match c {
             '"' => line.push_str("\\\""),

@@ -33,6 +33,7 @@ pub mod error;
 pub mod iostat;
 pub mod json;
 pub mod last;
+mod line;
 pub mod metrics;
 pub mod number;
 pub mod parquet;
