@@ -27,6 +27,7 @@ const INSTALLED: &[&str] = &[
     "/usr/share/bash-completion/completions/weir",
     "/usr/share/fish/vendor_completions.d/weir.fish",
     "/usr/share/doc/weir/examples/tapdisk.toml",
+    "/usr/share/doc/weir/examples/flink/weir/flink/Quantile.java",
     "/usr/share/doc/weir/examples/prometheus/weir-dashboard.json",
     "/usr/share/doc/weir/examples/prometheus/weir-fleet-rules.yml",
 ];

@@ -111,7 +111,12 @@ fn built() -> Result<String> {
     let path = format!("{}:{}/*", classes.display(), libraries.display());
     let mut compiler = Command::new("javac");
     compiler.args(["-nowarn", "-cp", &path, "-d"]).arg(&classes);
-    done(compiler.arg(sources.join("FlinkRunner.java")))?;
+    compiler.arg(sources.join("FlinkRunner.java"));
+    // The functions that queries call.
+    for entry in fs::read_dir(root().join("packaging/flink/weir/flink"))? {
+        compiler.arg(entry?.path());
+    }
+    done(&mut compiler)?;
     Ok(path)
 }
 

@@ -44,6 +44,22 @@ const FILES: &[(&str, &str)] = &[
         "usr/lib/tmpfiles.d/weir.conf",
     ),
     (
+        "packaging/flink/weir/flink/ApproxCountDistinct.java",
+        "usr/share/doc/weir/examples/flink/weir/flink/ApproxCountDistinct.java",
+    ),
+    (
+        "packaging/flink/weir/flink/DoubleQuantile.java",
+        "usr/share/doc/weir/examples/flink/weir/flink/DoubleQuantile.java",
+    ),
+    (
+        "packaging/flink/weir/flink/LogLinear.java",
+        "usr/share/doc/weir/examples/flink/weir/flink/LogLinear.java",
+    ),
+    (
+        "packaging/flink/weir/flink/Quantile.java",
+        "usr/share/doc/weir/examples/flink/weir/flink/Quantile.java",
+    ),
+    (
         "packaging/prometheus/weir-dashboard.json",
         "usr/share/doc/weir/examples/prometheus/weir-dashboard.json",
     ),

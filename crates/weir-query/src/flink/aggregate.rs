@@ -7,6 +7,7 @@ use super::expr::expr;
 use super::{Untranslatable, refuse};
 use crate::expr::Expr;
 use crate::function::AggregateCall;
+use crate::function::arguments::{as_f64, literal};
 
 /// A call over columns that are these expressions.
 pub(super) fn call(call: &AggregateCall, columns: &[String]) -> Result<String, Untranslatable> {
@@ -51,10 +52,17 @@ pub(super) fn call(call: &AggregateCall, columns: &[String]) -> Result<String, U
         "median" if ty != Type::Time => format!("PERCENTILE({float}, 0.5E0)"),
         "percentile_cont" => format!("PERCENTILE({float}, {})", args[1]),
         "quantile" => {
-            return refuse(
-                "quantile is a sketch, which Flink does not have; percentile_cont is exact",
-            );
+            let q = literal(&call.args[1]).as_ref().and_then(as_f64);
+            let q = q.expect("the checker saw a constant number");
+            match is_float {
+                true => format!("weir_double_quantile({x}, {q:E})"),
+                false => format!("weir_quantile({integer}, {q:E})"),
+            }
         }
+        "approx_count_distinct" => match ty {
+            Type::Int | Type::Time => format!("weir_approx_count_distinct({integer})"),
+            _ => format!("weir_approx_count_distinct({x})"),
+        },
         "first" | "last" => {
             return refuse(format!(
                 "{name} needs the order of arrival, which Flink does not keep"

@@ -33,11 +33,47 @@ use block::Block;
 /// The statement that makes `window_end` a time in UTC, and windows multiples since 1970.
 pub const ZONE: &str = "SET 'table.local-time-zone' = 'UTC'";
 
+/// The functions of Flink that this project adds (`packaging/flink`), and their classes.
+static FUNCTIONS: [FlinkFunction; 3] = [
+    FlinkFunction {
+        name: "weir_quantile",
+        class: "weir.flink.Quantile",
+    },
+    FlinkFunction {
+        name: "weir_double_quantile",
+        class: "weir.flink.DoubleQuantile",
+    },
+    FlinkFunction {
+        name: "weir_approx_count_distinct",
+        class: "weir.flink.ApproxCountDistinct",
+    },
+];
+
+/// A function that Flink does not have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FlinkFunction {
+    /// Its name in SQL.
+    pub name: &'static str,
+    /// Its class in Java.
+    pub class: &'static str,
+}
+
+impl FlinkFunction {
+    /// `CREATE FUNCTION`, of a jar or of what Flink has in its class path.
+    pub fn definition(&self, jar: Option<&str>) -> String {
+        let using = jar.map_or(String::new(), |jar| format!(" USING JAR {}", text(jar)));
+        let FlinkFunction { name, class } = self;
+        format!("CREATE TEMPORARY FUNCTION {name} AS '{class}' LANGUAGE JAVA{using}")
+    }
+}
+
 /// A query in Flink SQL.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FlinkQuery {
     /// The tables that it reads, each once.
     pub tables: Vec<FlinkTable>,
+    /// The functions that it calls and Flink does not have.
+    pub functions: Vec<FlinkFunction>,
     /// `SELECT ..`. The columns are those of the query, after `window_end` where
     /// [`FlinkQuery::is_windowed`].
     pub select: String,
@@ -70,11 +106,13 @@ fn refuse<T>(reason: impl Into<String>) -> Result<T, Untranslatable> {
 pub fn translate(plan: &Plan) -> Result<FlinkQuery, Untranslatable> {
     let tables = tables_of(plan)?;
     let block = Block::of(plan, &tables)?;
-    let names = block::names(&plan.schema);
+    let select = block.result(&block::names(&plan.schema))?;
+    let called = |function: &&FlinkFunction| select.contains(&format!("{}(", function.name));
     Ok(FlinkQuery {
         tables,
+        functions: FUNCTIONS.iter().filter(called).copied().collect(),
         is_windowed: block.is_windowed(),
-        select: block.result(&names)?,
+        select,
     })
 }
 

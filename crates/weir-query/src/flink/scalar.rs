@@ -1,9 +1,10 @@
 //! Scalar functions in Flink SQL.
 
-use weir_model::Type;
+use weir_model::{Type, Value};
 
 use super::{Untranslatable, refuse};
 use crate::function::ScalarCall;
+use crate::function::arguments::{as_f64, literal};
 
 /// A call with these arguments.
 pub(super) fn call(call: &ScalarCall, args: &[String]) -> Result<String, Untranslatable> {
@@ -50,6 +51,48 @@ pub(super) fn call(call: &ScalarCall, args: &[String]) -> Result<String, Untrans
             let prefix = &args[1];
             format!("(LEFT({x}, CHAR_LENGTH({prefix})) = {prefix})")
         }
+        // Flink's are NULL beside a NULL.
+        "least" | "greatest" => {
+            let function = name.to_uppercase();
+            let pair = |x: String, y: &String| {
+                format!(
+                    "CASE WHEN {x} IS NULL THEN {y} WHEN {y} IS NULL THEN {x} \
+                     ELSE {function}({x}, {y}) END"
+                )
+            };
+            let rest = &args[1..];
+            rest.iter().fold(x.to_owned(), pair)
+        }
+        "concat" => {
+            if types.iter().any(|ty| !matches!(ty, Type::Text | Type::Int)) {
+                return refuse("Flink writes floats and booleans as texts in another way");
+            }
+            let texts = args.iter().zip(&types).map(|(x, ty)| match ty {
+                Type::Text => format!("COALESCE({x}, '')"),
+                _ => format!("COALESCE(CAST({x} AS STRING), '')"),
+            });
+            format!("CONCAT({})", texts.collect::<Vec<_>>().join(", "))
+        }
+        "left" | "right" if is_at_least(call, 1, 0) => {
+            format!("{}({list})", name.to_uppercase())
+        }
+        "substr" if is_at_least(call, 1, 1) && is_at_least(call, 2, 0) => {
+            format!("SUBSTRING({list})")
+        }
+        "trim" if args.len() == 1 => format!("TRIM({x})"),
+        "ltrim" if args.len() == 1 => format!("LTRIM({x})"),
+        "rtrim" if args.len() == 1 => format!("RTRIM({x})"),
+        "round" if types[0] == Type::Int && args.len() == 1 => x.to_owned(),
+        "round" if args.len() == 1 => {
+            format!("CASE WHEN {x} < 0 THEN CEIL({x} - 0.5E0) ELSE FLOOR({x} + 0.5E0) END")
+        }
+        "split_part" if is_at_least(call, 2, 1) && is_a_text(call, 1) => {
+            let (separator, n) = (&args[1], &args[2]);
+            format!(
+                "CASE WHEN {x} IS NOT NULL THEN \
+                 COALESCE(SPLIT_INDEX({x}, {separator}, {n} - 1), '') END"
+            )
+        }
         "seconds" | "millis" | "micros" | "kib" | "mib" | "gib" => {
             let scale = call.args[0].unit().scale() as f64;
             let size = match name {
@@ -62,6 +105,23 @@ pub(super) fn call(call: &ScalarCall, args: &[String]) -> Result<String, Untrans
             };
             format!("({} * {scale:E} / {size:E})", float())
         }
-        _ => return refuse(format!("{name} is not translated")),
+        _ => return refuse(format!("{name} is not translated with these arguments")),
     })
+}
+
+/// Whether an argument is a constant text, and not empty.
+fn is_a_text(call: &ScalarCall, position: usize) -> bool {
+    let text = literal(&call.args[position]);
+    text.is_some_and(|text| matches!(text, Value::Text(text) if !text.as_str().is_empty()))
+}
+
+/// Whether an argument is a constant of at least this, or absent.
+fn is_at_least(call: &ScalarCall, position: usize, least: i64) -> bool {
+    let Some(argument) = call.args.get(position) else {
+        return true;
+    };
+    literal(argument)
+        .as_ref()
+        .and_then(as_f64)
+        .is_some_and(|x| x >= least as f64)
 }

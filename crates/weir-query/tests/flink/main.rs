@@ -220,6 +220,25 @@ const EXPRESSIONS: &[&str] = &[
     "starts_with(t, 'a')",
     "starts_with(t, u)",
     "seconds(w - w + 1500 ms)",
+    "least(a, b)",
+    "greatest(a, b, 3)",
+    "least(t, u)",
+    "greatest(f, a)",
+    "concat(t, a, '.', u)",
+    "left(t, 2)",
+    "right(t, 3)",
+    "left(t, 0)",
+    "substr(t, 2)",
+    "substr(t, 2, 2)",
+    "substr(t, 9, 1)",
+    "trim(t)",
+    "ltrim(t)",
+    "rtrim(t)",
+    "round(f)",
+    "round(a)",
+    "split_part(t, 'a', 1)",
+    "split_part(t, 'ab', 2)",
+    "split_part(t, ' ', 1)",
     "g AND NOT g",
     "g = (a > 0)",
 ];
@@ -508,6 +527,8 @@ impl Translated {
             ];
             statements.push(table.definition(&with.map(|(key, value)| (key.to_owned(), value))));
         }
+        let functions = self.flink.functions.iter();
+        statements.extend(functions.map(|function| function.definition(None)));
         statements.push(self.flink.select.clone());
         let rows = flink.run(&statements).map_err(|e| format!("{e:#}"))?;
         self.content(&rows)

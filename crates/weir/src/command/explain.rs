@@ -73,6 +73,14 @@ pub struct ExplainArgs {
     #[arg(long = "flink-with", help_heading = "Flink", value_name = "KEY=VALUE", requires = "flink",
         value_parser = explain_flink::option)]
     flink_with: Vec<(String, String)>,
+    /// Jar with weir's functions, as Flink finds it [default: they are in Flink's class path]
+    #[arg(
+        long = "flink-jar",
+        help_heading = "Flink",
+        value_name = "PATH",
+        requires = "flink"
+    )]
+    flink_jar: Option<String>,
 }
 
 pub fn run(args: &ExplainArgs) -> Result<Ending, Failure> {
@@ -113,6 +121,7 @@ pub fn run(args: &ExplainArgs) -> Result<Ending, Failure> {
         output::print(&explain_flink::explain(
             &checked.plan,
             &args.flink_with,
+            args.flink_jar.as_deref(),
             args.json,
         )?)?;
         return Ok(Ending::Done);

@@ -22,18 +22,19 @@ pub fn option(text: &str) -> Result<(String, String), String> {
     }
 }
 
-/// The translation of a plan, with these options of the tables.
+/// The translation of a plan, with these options of the tables and functions of this jar.
 pub fn explain(
     plan: &Plan,
     options: &[(String, String)],
+    jar: Option<&str>,
     as_json: bool,
 ) -> Result<String, Failure> {
     let flink = translate(plan)
         .map_err(|why| Failure::words(format_args!("Flink cannot answer this query: {why}")))?;
     let options = with_defaults(options);
     Ok(match as_json {
-        true => format!("{}\n", json_of(&flink, &options)),
-        false => text_of(&flink, &options),
+        true => format!("{}\n", json_of(&flink, &options, jar)),
+        false => text_of(&flink, &options, jar),
     })
 }
 
@@ -47,8 +48,11 @@ fn with_defaults(options: &[(String, String)]) -> Vec<(String, String)> {
     defaults.chain(options.iter().cloned()).collect()
 }
 
-fn text_of(flink: &FlinkQuery, options: &[(String, String)]) -> String {
+fn text_of(flink: &FlinkQuery, options: &[(String, String)], jar: Option<&str>) -> String {
     let mut text = format!("{ZONE};\n\n");
+    for function in &flink.functions {
+        text += &format!("{};\n\n", function.definition(jar));
+    }
     for table in &flink.tables {
         let definition = table.definition(options);
         text += &format!("-- rows: {}\n{definition};\n\n", producer(table));
@@ -56,7 +60,12 @@ fn text_of(flink: &FlinkQuery, options: &[(String, String)]) -> String {
     text + &format!("{};\n", flink.select)
 }
 
-fn json_of(flink: &FlinkQuery, options: &[(String, String)]) -> serde_json::Value {
+fn json_of(
+    flink: &FlinkQuery,
+    options: &[(String, String)],
+    jar: Option<&str>,
+) -> serde_json::Value {
+    let functions = flink.functions.iter().map(|f| f.definition(jar));
     let tables = flink.tables.iter().map(|table| {
         json!({
             "stream": table.stream,
@@ -66,6 +75,7 @@ fn json_of(flink: &FlinkQuery, options: &[(String, String)]) -> serde_json::Valu
     });
     json!({
         "settings": [ZONE],
+        "functions": functions.collect::<Vec<_>>(),
         "tables": tables.collect::<Vec<_>>(),
         "select": flink.select,
         "windowed": flink.is_windowed,

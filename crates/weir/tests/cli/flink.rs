@@ -13,10 +13,13 @@ const RECORDING: &str = concat!(
     "/../../samples/three-disks.parquet"
 );
 
-const QUERIES: [&str; 3] = [
+const QUERIES: [&str; 4] = [
     "select pdisk, op, count(*) as n, sum(bytes) as bytes, min(latency) as least, \
      max(latency) as most, avg(latency) as mean from IO [range 2 s slide 1 s] \
      where bytes >= 4096 group by pdisk, op having count(*) > 10",
+    "select pdisk, quantile(latency, 0.5) as p50, p99(latency) as p99, \
+     quantile(latency / 1000.0, 0.9) as us, approx_count_distinct(sector) as sectors \
+     from IO [range 4 s slide 1 s] group by pdisk",
     "select pdisk, seek, latency from IO [range 1 s slide 1 s] order by latency desc limit 3",
     "select r.pdisk as pdisk, count(*) as pairs from IO [range 100 ms slide 100 ms] as r \
      join IO [range 100 ms slide 100 ms] as w on r.pdisk = w.pdisk and r.sector < w.sector \
@@ -34,6 +37,7 @@ fn statements(query: &str, scratch: &Scratch) -> Vec<String> {
     let mut statements: Vec<String> = Vec::new();
     let text = |value: &Value| value.as_str().unwrap().to_owned();
     statements.extend(explained["settings"].as_array().unwrap().iter().map(text));
+    statements.extend(explained["functions"].as_array().unwrap().iter().map(text));
     for table in explained["tables"].as_array().unwrap() {
         let command = text(&table["rows"]);
         let query = command.strip_prefix("weir query --format json \"").unwrap();
@@ -127,6 +131,17 @@ fn options_replace_those_of_the_same_name() {
     let connector = ["--flink-with", "connector=datagen"];
     let printed = run(&[&["explain", "--flink"], &connector[..], &[query]].concat()).fine();
     assert!(!printed.contains("kafka"), "{printed}");
+}
+
+#[test]
+fn functions_are_those_of_a_jar() {
+    let query = "select vm, p99(latency) from IO [range 1 s slide 1 s] group by vm";
+    let printed = run(&["explain", "--flink", query]).fine();
+    let function = "CREATE TEMPORARY FUNCTION weir_quantile AS 'weir.flink.Quantile' LANGUAGE JAVA";
+    assert!(printed.contains(&format!("{function};")), "{printed}");
+    let printed = run(&["explain", "--flink", "--flink-jar", "/opt/weir.jar", query]).fine();
+    let jar = format!("{function} USING JAR '/opt/weir.jar';");
+    assert!(printed.contains(&jar), "{printed}");
 }
 
 #[test]
