@@ -17,7 +17,7 @@ pub(crate) fn is_plain(text: &str, except: &[u8]) -> bool {
     text.bytes().all(is_plain)
 }
 
-/// Timestamps, most of which are in the second of the one before.
+/// Timestamps, most of which are in the second of the previous one.
 #[derive(Default)]
 pub(crate) struct Timestamps {
     second: i64,
