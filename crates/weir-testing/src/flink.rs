@@ -3,23 +3,14 @@
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Stdio};
 use std::sync::Mutex;
 
 use anyhow::{Context, Result, bail};
 
 use crate::Scratch;
+use crate::java::Java;
 use crate::repository::root;
-
-/// Packages of the runtime that Flink opens by reflection.
-const OPENED: [&str; 6] = [
-    "java.base/java.lang",
-    "java.base/java.net",
-    "java.base/java.nio",
-    "java.base/java.time",
-    "java.base/java.util",
-    "java.base/java.util.concurrent",
-];
 
 /// Flink, which ends when this is dropped.
 pub struct Flink {
@@ -39,12 +30,7 @@ impl Flink {
     /// # Errors
     /// When Java or Maven are missing, or Flink cannot be fetched.
     pub fn start() -> Result<Flink> {
-        let path = built()?;
-        let mut java = Command::new("java");
-        for package in OPENED {
-            java.arg(format!("--add-opens={package}=ALL-UNNAMED"));
-        }
-        java.args(["-Xmx1g", "-cp", &path, "FlinkRunner"]);
+        let mut java = built()?.command(&["-Xmx1g"], "FlinkRunner");
         java.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut process = java.stderr(Stdio::null()).spawn().context("java")?;
         Ok(Flink {
@@ -94,30 +80,20 @@ impl Drop for Flink {
     }
 }
 
-/// Fetches Flink and compiles what runs it, once; returns the class path.
-fn built() -> Result<String> {
+/// Fetches Flink and compiles what runs it, with the functions that queries call.
+fn built() -> Result<Java> {
     static TURN: Mutex<()> = Mutex::new(());
     let _turn = TURN.lock();
-    let sources = root().join("crates/weir-testing/flink");
-    let built = root().join("target/flink");
-    let (libraries, classes) = (built.join("libraries"), built.join("classes"));
-    fs::create_dir_all(&classes)?;
-    let mut maven = Command::new("mvn");
-    maven.args(["--quiet", "--batch-mode", "--file"]);
-    maven.arg(sources.join("pom.xml"));
-    maven.arg("dependency:copy-dependencies");
-    maven.arg(format!("-DoutputDirectory={}", libraries.display()));
-    done(&mut maven)?;
-    let path = format!("{}:{}/*", classes.display(), libraries.display());
-    let mut compiler = Command::new("javac");
-    compiler.args(["-nowarn", "-cp", &path, "-d"]).arg(&classes);
-    compiler.arg(sources.join("FlinkRunner.java"));
-    // The functions that queries call.
+    let runner = root().join("crates/weir-testing/flink");
+    let mut sources = vec![runner.join("FlinkRunner.java")];
     for entry in fs::read_dir(root().join("packaging/flink/weir/flink"))? {
-        compiler.arg(entry?.path());
+        sources.push(entry?.path());
     }
-    done(&mut compiler)?;
-    Ok(path)
+    Java::build(
+        &root().join("target/flink"),
+        &runner.join("pom.xml"),
+        &sources,
+    )
 }
 
 fn row(line: &str) -> Result<FlinkRow> {
@@ -148,14 +124,4 @@ fn unescaped(text: &str) -> String {
         });
     }
     found
-}
-
-fn done(command: &mut Command) -> Result<()> {
-    let output = command.stdin(Stdio::null()).output();
-    let output = output.with_context(|| format!("{:?}", command.get_program()))?;
-    if !output.status.success() {
-        let texts = [output.stdout, output.stderr].concat();
-        bail!("{command:?}: {}", String::from_utf8_lossy(&texts));
-    }
-    Ok(())
 }

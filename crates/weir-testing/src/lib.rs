@@ -37,6 +37,7 @@ mod fleet;
 pub mod flink;
 mod guest;
 mod host;
+pub mod java;
 pub mod kernel;
 mod kit;
 pub mod libvirt;

@@ -13,6 +13,8 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 
+use weir_testing::java::Java;
+
 use super::{Pace, spread};
 use crate::{cargo, execute, packages, root};
 
@@ -33,16 +35,6 @@ const QUERIES: [(&str, &str); 6] = [
 
 /// Compiler and launcher of Java, and what fetches the engines.
 const PACKAGES: &[(&str, &str)] = &[("javac", "openjdk-17-jdk-headless"), ("mvn", "maven")];
-
-/// Classes of the runtime that Flink opens by reflection.
-const OPENED: [&str; 6] = [
-    "java.base/java.lang",
-    "java.base/java.net",
-    "java.base/java.nio",
-    "java.base/java.time",
-    "java.base/java.util",
-    "java.base/java.util.concurrent",
-];
 
 /// An engine in Java.
 struct Engine {
@@ -160,33 +152,22 @@ fn engine_bench() -> Result<PathBuf> {
     Ok(target.join("release/examples/engine_bench"))
 }
 
-/// Fetches an engine and compiles its class; returns the class path.
-fn build(engine: &Engine, folder: &Path) -> Result<String> {
+/// Fetches an engine and compiles its class.
+fn build(engine: &Engine, folder: &Path) -> Result<Java> {
     let sources = root().join("xtask/src/bench/peers");
-    let libraries = folder.join(engine.class).join("libraries");
-    let classes = folder.join(engine.class).join("classes");
-    let mut maven = Command::new("mvn");
-    maven.args(["--quiet", "--batch-mode", "--file"]);
-    maven.arg(sources.join(engine.pom));
-    maven.arg("dependency:copy-dependencies");
-    maven.arg(format!("-DoutputDirectory={}", libraries.display()));
-    execute(maven.stdout(Stdio::null()))?;
-    let path = format!("{}:{}/*", classes.display(), libraries.display());
-    let mut compiler = Command::new("javac");
-    compiler
-        .args(["-nowarn", "-Xlint:none", "-cp", &path, "-d"])
-        .arg(&classes);
-    for class in ["Events", "Peer", engine.class] {
-        compiler.arg(sources.join(class).with_extension("java"));
-    }
-    fs::create_dir_all(&classes)?;
-    execute(compiler.stderr(Stdio::null()))?;
+    let classes = ["Events", "Peer", engine.class];
+    let classes = classes.map(|class| sources.join(class).with_extension("java"));
+    let java = Java::build(
+        &folder.join(engine.class),
+        &sources.join(engine.pom),
+        &classes,
+    )?;
     if let Some((interface, implementation)) = engine.service {
-        let services = classes.join("META-INF/services");
+        let services = java.classes().join("META-INF/services");
         fs::create_dir_all(&services)?;
         fs::write(services.join(interface), implementation)?;
     }
-    Ok(path)
+    Ok(java)
 }
 
 /// The process of an engine, which is killed when it is dropped.
@@ -198,13 +179,10 @@ struct Running {
 }
 
 impl Running {
-    fn start(engine: &Engine, path: &str, events: &Path) -> Result<Running> {
-        let mut java = Command::new("java");
-        for package in OPENED {
-            java.arg(format!("--add-opens={package}=ALL-UNNAMED"));
-        }
-        java.args(["-Xms2g", "-Xmx4g", "-XX:+UseParallelGC", "-cp", path]);
-        java.arg(engine.class).arg(events);
+    fn start(engine: &Engine, java: &Java, events: &Path) -> Result<Running> {
+        let options = ["-Xms2g", "-Xmx4g", "-XX:+UseParallelGC"];
+        let mut java = java.command(&options, engine.class);
+        java.arg(events);
         let mut child = java
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

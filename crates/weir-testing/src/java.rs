@@ -1,0 +1,77 @@
+//! Programs in Java, with libraries that Maven fetches.
+
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, bail};
+
+/// Packages of the runtime that Flink opens by reflection.
+const OPENED: [&str; 6] = [
+    "java.base/java.lang",
+    "java.base/java.net",
+    "java.base/java.nio",
+    "java.base/java.time",
+    "java.base/java.util",
+    "java.base/java.util.concurrent",
+];
+
+/// Classes and the libraries that they use.
+pub struct Java {
+    classes: PathBuf,
+    path: OsString,
+}
+
+impl Java {
+    /// Fetches the dependencies of a `pom.xml` and compiles sources, below `folder`.
+    ///
+    /// # Errors
+    /// When Maven or the compiler are missing, or fail.
+    pub fn build(folder: &Path, pom: &Path, sources: &[PathBuf]) -> Result<Java> {
+        let (libraries, classes) = (folder.join("libraries"), folder.join("classes"));
+        fs::create_dir_all(&classes)?;
+        let mut maven = Command::new("mvn");
+        maven
+            .args(["--quiet", "--batch-mode", "--file"])
+            .arg(pom)
+            .arg("dependency:copy-dependencies")
+            .arg(format!("-DoutputDirectory={}", libraries.display()));
+        done(&mut maven)?;
+        let path = format!("{}:{}/*", classes.display(), libraries.display()).into();
+        let mut compiler = Command::new("javac");
+        compiler
+            .args(["-nowarn", "-Xlint:none", "-cp"])
+            .arg(&path)
+            .arg("-d")
+            .arg(&classes)
+            .args(sources);
+        done(&mut compiler)?;
+        Ok(Java { classes, path })
+    }
+
+    /// The folder with the compiled classes.
+    pub fn classes(&self) -> &Path {
+        &self.classes
+    }
+
+    /// The command that runs a class with these options of the runtime.
+    pub fn command(&self, options: &[&str], class: &str) -> Command {
+        let mut java = Command::new("java");
+        for package in OPENED {
+            java.arg(format!("--add-opens={package}=ALL-UNNAMED"));
+        }
+        java.args(options).arg("-cp").arg(&self.path).arg(class);
+        java
+    }
+}
+
+fn done(command: &mut Command) -> Result<()> {
+    let output = command.stdin(Stdio::null()).output();
+    let output = output.with_context(|| format!("{:?}", command.get_program()))?;
+    if !output.status.success() {
+        let texts = [output.stdout, output.stderr].concat();
+        bail!("{command:?}: {}", String::from_utf8_lossy(&texts));
+    }
+    Ok(())
+}
