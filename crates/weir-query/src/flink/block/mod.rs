@@ -1,5 +1,8 @@
 //! [`Block`]: one SELECT of Flink SQL under construction.
 
+mod combine;
+mod first;
+
 use std::iter;
 
 use weir_model::{Declaration, NANOS_PER_SECOND, Schema, Value};
@@ -9,7 +12,7 @@ use super::table::FlinkTable;
 use super::{Untranslatable, aggregate, quoted, refuse};
 use crate::expr::{Expr, fold_expr};
 use crate::place::span_text;
-use crate::plan::{JoinKind, JoinNode, Node, OrderBy, Plan, SetOp, ToStream};
+use crate::plan::{Node, Plan, ToStream};
 use crate::window::Window;
 
 /// Names of columns that Flink adds or this translation does.
@@ -266,201 +269,6 @@ impl Block {
         let keys = block.columns[count..].to_vec();
         block.columns = [keys.clone(), results].concat();
         block.groups = Some(keys);
-        block.is_growing &= block.is_windowed();
-        Ok(block)
-    }
-
-    fn joined(join: &JoinNode, tables: &[FlinkTable]) -> Result<Block, Untranslatable> {
-        let mut sides = Vec::new();
-        for (plan, alias) in [(&join.left, "l"), (&join.right, "r")] {
-            let names = names(&plan.schema);
-            let block = Block::of(plan, tables)?;
-            sides.push(block.nested_named(&names, alias)?);
-        }
-        let [left, right]: [Block; 2] = sides.try_into().ok().expect("two sides");
-        let window = match (&left.window, &right.window) {
-            (None, None) => None,
-            (Some(l), Some(r)) if l.is(r) => Some((l.clone(), r.clone())),
-            _ => return refuse("Flink joins windows only with the same size and slide"),
-        };
-        let mut conditions = Vec::new();
-        if let Some((l, r)) = &window {
-            let pairs = l.columns().into_iter().zip(r.columns());
-            conditions.extend(pairs.map(|(l, r)| format!("{l} = {r}")));
-        }
-        for (l, r) in &join.on {
-            let (l, r) = (expr(l, &left.columns)?, expr(r, &right.columns)?);
-            conditions.push(format!("{l} = {r}"));
-        }
-        let both = [left.columns.clone(), right.columns.clone()].concat();
-        if let Some(residual) = &join.residual {
-            conditions.push(expr(residual, &both)?);
-        }
-        let (l, r) = (&left.from, &right.from);
-        let on = match conditions.is_empty() {
-            true => "TRUE".to_owned(),
-            false => conditions.join(" AND "),
-        };
-        let outer = |word: &str| format!("{l}\n{word} {r}\nON {on}");
-        let exists = |not: &str| {
-            let inner = format!("SELECT * FROM {r}\nWHERE {on}");
-            vec![format!("{not}EXISTS (\n{}\n)", indented(&inner))]
-        };
-        let (from, filters) = match join.kind {
-            JoinKind::Inner => (outer("JOIN"), vec![]),
-            JoinKind::Left => (outer("LEFT JOIN"), vec![]),
-            JoinKind::Right => (outer("RIGHT JOIN"), vec![]),
-            JoinKind::Full if window.is_some() => {
-                return refuse("a full join of windows has no window of its own in Flink");
-            }
-            JoinKind::Full => (outer("FULL JOIN"), vec![]),
-            JoinKind::Semi => (l.clone(), exists("")),
-            JoinKind::Anti => (l.clone(), exists("NOT ")),
-            JoinKind::NotIn => {
-                return refuse(
-                    "NOT IN is false beside a NULL, which no join of Flink computes; write NOT EXISTS",
-                );
-            }
-        };
-        let window = window.map(|(l, r)| match join.kind {
-            JoinKind::Right => r,
-            _ => l,
-        });
-        let is_windowed = window.is_some();
-        Ok(Block {
-            columns: match join.kind {
-                JoinKind::Semi | JoinKind::Anti => left.columns,
-                _ => both,
-            },
-            filters,
-            window,
-            is_growing: left.is_growing
-                && right.is_growing
-                && (is_windowed || join.kind == JoinKind::Inner),
-            ..Block::from(from)
-        })
-    }
-
-    fn combined(
-        inputs: [&Plan; 2],
-        op: SetOp,
-        all: bool,
-        tables: &[FlinkTable],
-    ) -> Result<Block, Untranslatable> {
-        let names = names(&inputs[0].schema);
-        let mut parts = Vec::new();
-        let mut windows = Vec::new();
-        let mut is_growing = op == SetOp::Union && all;
-        for plan in inputs {
-            let block = Block::of(plan, tables)?;
-            is_growing &= block.is_growing;
-            windows.push(block.window.clone());
-            parts.push(block.select(&names)?);
-        }
-        let window = match &windows[..] {
-            [None, None] => None,
-            [Some(l), Some(r)] if l.is(r) && op == SetOp::Union => Some(l.clone()),
-            [Some(_), Some(_)] if op != SetOp::Union => {
-                return refuse(
-                    "INTERSECT and EXCEPT of windows would be kept for ever in Flink; write a join, EXISTS or NOT EXISTS",
-                );
-            }
-            _ => return refuse("a set operation needs windows with the same size and slide"),
-        };
-        let word = match (op, all) {
-            // Rows of a union are made distinct below, within their window.
-            (SetOp::Union, _) => "UNION ALL",
-            (SetOp::Intersect, false) => "INTERSECT",
-            (SetOp::Intersect, true) => "INTERSECT ALL",
-            (SetOp::Except, false) => "EXCEPT",
-            (SetOp::Except, true) => "EXCEPT ALL",
-        };
-        let of_both = format!("{}\n{word}\n{}", parts[0], parts[1]);
-        let columns: Vec<String> = names.iter().map(|name| quoted(name)).collect();
-        let groups = (op == SetOp::Union && !all).then(|| columns.clone());
-        let is_windowed = window.is_some();
-        Ok(Block {
-            columns,
-            groups,
-            window: window.map(|window| FlinkWindow {
-                start: quoted("window_start"),
-                end: quoted("window_end"),
-                ..window
-            }),
-            is_growing: is_growing || is_windowed,
-            ..Block::from(format!("(\n{}\n)", indented(&of_both)))
-        })
-    }
-
-    /// The first rows in an order; rows with equal keys are ordered by all columns.
-    fn first(
-        mut self,
-        schema: &Schema,
-        by: &[OrderBy],
-        limit: Option<u64>,
-        offset: u64,
-    ) -> Result<Block, Untranslatable> {
-        let Some(limit) = limit.filter(|limit| *limit > 0) else {
-            return refuse("Flink has the first N rows of an order only for a LIMIT above 0");
-        };
-        let count = self.columns.len();
-        let mut names = names(schema);
-        // The position of each key among the columns.
-        let mut keys = Vec::new();
-        for key in by {
-            keys.push(match key.expr {
-                Expr::Column { index, .. } => index,
-                _ => {
-                    self.columns.push(expr(&key.expr, &self.columns)?);
-                    names.push(format!("key_{}", self.columns.len() - count));
-                    self.columns.len() - 1
-                }
-            });
-        }
-        let mut block = self.nested_as(&unique(names))?;
-        let all = block.columns.clone();
-        block.columns.truncate(count);
-        let mut order = Vec::new();
-        for (key, name) in by.iter().zip(keys.iter().map(|at| &all[*at])) {
-            // In Flink, NULL is less than every value.
-            if key.nulls_first == key.descending {
-                let [null, other] = if key.nulls_first { [0, 1] } else { [1, 0] };
-                order.push(format!(
-                    "CASE WHEN {name} IS NULL THEN {null} ELSE {other} END"
-                ));
-            }
-            let direction = if key.descending { "DESC" } else { "ASC" };
-            order.push(format!("{name} {direction}"));
-        }
-        let others = (0..count).filter(|at| !keys.contains(at));
-        order.extend(others.map(|at| format!("{} ASC", all[at])));
-        let order = order.join(", ");
-        let from = match &block.window {
-            Some(window) => {
-                let last = limit.saturating_add(offset);
-                block.filters.push(format!("`row_number` <= {last}"));
-                if offset > 0 {
-                    block.filters.push(format!("`row_number` > {offset}"));
-                }
-                format!(
-                    "SELECT *, ROW_NUMBER() OVER (PARTITION BY {} ORDER BY {order}) AS `row_number`\nFROM {}",
-                    window.columns().join(", "),
-                    block.from
-                )
-            }
-            // In the form above, an update of a single row does not name the row that it replaces.
-            None => {
-                let offset = match offset {
-                    0 => String::new(),
-                    offset => format!(" OFFSET {offset}"),
-                };
-                format!(
-                    "SELECT *\nFROM {}\nORDER BY {order}\nLIMIT {limit}{offset}",
-                    block.from
-                )
-            }
-        };
-        block.from = format!("(\n{}\n)", indented(&from));
         block.is_growing &= block.is_windowed();
         Ok(block)
     }
