@@ -6,11 +6,9 @@
 //! `weight` next. NULL is an empty field, an empty text is `""`. Numbers are in the column's own
 //! unit.
 
-use std::fmt::Write;
-
 use weir_model::{Batch, Shape, Type, Value};
 
-use crate::line::{Timestamps, is_plain, push_int};
+use crate::line::{Timestamps, is_plain, push, push_int};
 use crate::{ResultSchema, Sink, SinkError, SinkFormat, Target, text};
 
 /// `--format csv`.
@@ -94,7 +92,7 @@ impl Csv {
                     self.timestamps.push(&mut self.line, x)
                 }
                 Value::Int(x) => push_int(&mut self.line, x),
-                Value::Float(x) => write!(self.line, "{x:?}").expect("a String takes everything"),
+                Value::Float(x) => push(&mut self.line, format_args!("{x:?}")),
                 Value::Text(x) if is_a_field(x.as_str()) => self.line.push_str(x.as_str()),
                 Value::Text(x) => {
                     let text = match self.target.screen() {

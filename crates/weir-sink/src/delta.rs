@@ -8,11 +8,9 @@
 //! `+` inserted, `-` retracted, `+3` inserted three times. Numbers are in the column's own unit; a
 //! text is quoted where it would be ambiguous.
 
-use std::fmt::Write;
-
 use weir_model::{Batch, Type, Value};
 
-use crate::line::{Timestamps, is_plain, push_int};
+use crate::line::{Timestamps, is_plain, push, push_int};
 use crate::{ResultSchema, Sink, SinkError, SinkFormat, Target, json, text};
 
 /// `--format delta`.
@@ -85,10 +83,6 @@ impl Sink for Deltas {
     fn flush(&mut self) -> Result<(), SinkError> {
         self.target.flush()
     }
-}
-
-fn push(line: &mut String, x: std::fmt::Arguments<'_>) {
-    line.write_fmt(x).expect("a String takes everything");
 }
 
 fn needs_quotes(text: &str) -> bool {

@@ -14,11 +14,9 @@
 //! `"incomplete":{"covers":4000000000,"of":10000000000}`: how much of the slide the input covers,
 //! in nanoseconds (in a script in ticks).
 
-use std::fmt::Write;
-
 use weir_model::{Batch, Shape, Type, Value};
 
-use crate::line::{Timestamps, is_plain, push_int};
+use crate::line::{Timestamps, is_plain, push, push_int};
 use crate::{Incomplete, InstantUnit, ResultSchema, Sink, SinkError, SinkFormat, Target, text};
 
 /// `--format json`.
@@ -110,10 +108,6 @@ impl Sink for Json {
     fn flush(&mut self) -> Result<(), SinkError> {
         self.target.flush()
     }
-}
-
-fn push(line: &mut String, x: impl std::fmt::Display) {
-    write!(line, "{x}").expect("a String takes everything");
 }
 
 /// A value other than a timestamp.

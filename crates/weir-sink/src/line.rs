@@ -1,8 +1,15 @@
 //! Appends values to a line without intermediate texts.
 
+use std::fmt::{Display, Write};
+
 use weir_model::NANOS_PER_SECOND;
 
 use crate::{InstantUnit, time};
+
+/// Appends what a value displays.
+pub(crate) fn push(line: &mut String, x: impl Display) {
+    write!(line, "{x}").expect("a String takes everything");
+}
 
 /// Appends an integer.
 #[inline]
