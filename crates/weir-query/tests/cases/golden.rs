@@ -12,10 +12,9 @@ use weir_model::Shape;
 use weir_query::engine::{Engine, EngineOptions};
 use weir_query::place::fleet::{CutOptions, PlacementStrategy, cut};
 use weir_query::{CheckOptions, Dialect, Plan, compile, compile_unoptimized, render};
-use weir_testing::repository::root;
 
 use crate::blesses;
-use crate::support::case::{Case, Expected};
+use crate::support::case::{self, Case, Expected};
 use crate::support::changes::Changes;
 use crate::support::feed::{self, Action, Random};
 use crate::support::fleet::{Deal, Fleet, is_by_arrival};
@@ -50,11 +49,7 @@ struct Prepared {
 
 /// A test for each case, named by its path: `window::rows_evicts_oldest`.
 pub fn tests() -> Vec<Trial> {
-    let folder = root().join("tests/cases");
-    let mut files = Vec::new();
-    collect(&folder, &mut files);
-    files.sort();
-    assert!(!files.is_empty(), "there are cases in {}", folder.display());
+    let folder = case::folder();
     let test = |file: PathBuf| {
         let path = file.strip_prefix(&folder).expect("it is in the folder");
         let path = path.with_extension("").to_string_lossy().into_owned();
@@ -64,18 +59,7 @@ pub fn tests() -> Vec<Trial> {
         };
         Trial::test(path.replace('/', "::"), run)
     };
-    files.into_iter().map(test).collect()
-}
-
-fn collect(folder: &Path, files: &mut Vec<PathBuf>) {
-    for entry in fs::read_dir(folder).expect("the folder of cases can be read") {
-        let path = entry.expect("the folder of cases can be read").path();
-        if path.is_dir() {
-            collect(&path, files);
-        } else if path.extension().is_some_and(|e| e == "test") {
-            files.push(path);
-        }
-    }
+    case::files().into_iter().map(test).collect()
 }
 
 fn check(file: &Path, bless: bool) -> Result<(), String> {

@@ -18,10 +18,10 @@ mod grammar;
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
-use weir_model::{Catalog, Declaration, Field, Schema, Shape, Type, Unit, Value};
+use weir_model::{Catalog, Declaration, Field, NANOS_PER_SECOND, Schema, Shape, Type, Unit, Value};
 use weir_query::flink::{FlinkQuery, FlinkTable, ZONE, translate};
 use weir_query::plan::{Node, Plan};
 use weir_query::window::Window;
@@ -33,7 +33,7 @@ use weir_testing::{Flink, is_full, skipped};
 use choices::Choices;
 use grammar::Grammar;
 use support::Row;
-use support::case::Case;
+use support::case::{self, Case};
 use support::changes::Changes;
 use support::feed;
 use support::history::{Element, History};
@@ -58,7 +58,6 @@ const WINDOWS: [&str; 4] = [
 ];
 
 const MILLISECOND: i64 = 1_000_000;
-const SECOND: i64 = 1_000_000_000;
 
 /// A query that is translated, and its input.
 struct Translated {
@@ -86,7 +85,10 @@ fn golden_cases_have_the_same_result_in_flink() {
     let Some(mut flink) = flink("golden_cases_have_the_same_result_in_flink") else {
         return;
     };
-    let mut cases: Vec<Translated> = files().iter().filter_map(|file| of_case(file)).collect();
+    let mut cases: Vec<Translated> = case::files()
+        .iter()
+        .filter_map(|file| of_case(file))
+        .collect();
     assert!(
         cases.len() > 80,
         "only {} cases are translated",
@@ -254,12 +256,17 @@ fn expressions_have_the_same_values_in_flink() {
     let mut differ = Vec::new();
     for expression in EXPRESSIONS {
         let query = format!("SELECT {expression} FROM s");
-        match plans(&query, &catalog, SECOND) {
+        match plans(&query, &catalog, NANOS_PER_SECOND) {
             Some(_) => list += &format!(", {expression}"),
             None => differ.push(format!("{expression} is not translated")),
         }
     }
-    let (plan, translated) = plans(&format!("SELECT id{list} FROM s"), &catalog, SECOND).unwrap();
+    let (plan, translated) = plans(
+        &format!("SELECT id{list} FROM s"),
+        &catalog,
+        NANOS_PER_SECOND,
+    )
+    .unwrap();
     let history = History::new([("s".to_owned(), rows_of_values())]);
     let case = Translated {
         name: "expressions".into(),
@@ -369,7 +376,7 @@ fn of_seed(seed: u64) -> Option<Translated> {
     let text = Grammar::new(&mut Choices::new(&query), &data::VOCABULARY).query();
     let text = with_window(&text, WINDOWS[random.usize(..WINDOWS.len())]);
     let catalog = data::catalog();
-    let (plan, flink) = plans(&text, &catalog, SECOND)?;
+    let (plan, flink) = plans(&text, &catalog, NANOS_PER_SECOND)?;
     let feed = data::feed(&mut Choices::new(&rows));
     let names: Vec<String> = catalog
         .declarations
@@ -380,7 +387,7 @@ fn of_seed(seed: u64) -> Option<Translated> {
     let mut sources = ticks.sources;
     for rows in sources.values_mut() {
         for row in rows.iter_mut() {
-            row.ts = (row.ts + 1) * SECOND + random.i64(-1..=1);
+            row.ts = (row.ts + 1) * NANOS_PER_SECOND + random.i64(-1..=1);
         }
         rows.sort_by_key(|row| row.ts);
     }
@@ -419,22 +426,6 @@ fn plans(text: &str, catalog: &Catalog, second: i64) -> Option<(Arc<Plan>, Flink
     let flink = translate(&compile(text, catalog, &options).ok()?.plan).ok()?;
     let plan = compile_unoptimized(text, catalog, &options).expect("it was compiled");
     Some((plan.plan, flink))
-}
-
-fn files() -> Vec<PathBuf> {
-    fn collect(folder: &Path, files: &mut Vec<PathBuf>) {
-        for entry in fs::read_dir(folder).unwrap() {
-            let path = entry.unwrap().path();
-            match path.is_dir() {
-                true => collect(&path, files),
-                false => files.push(path),
-            }
-        }
-    }
-    let mut files = Vec::new();
-    collect(&root().join("tests/cases"), &mut files);
-    files.sort();
-    files
 }
 
 /// A case, if its query can be translated and does not fail.

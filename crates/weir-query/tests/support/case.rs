@@ -36,13 +36,43 @@
 //! order of output rows within an instant is undefined. Input lines are pushed in their order;
 //! output lines may be anywhere, and `WEIR_BLESS=1` puts each after the input of its time.
 
+use std::fs;
+use std::path::{Path, PathBuf};
+
 use weir_model::{Catalog, Declaration, Field, Schema, Shape, Type, Unit, Value};
+use weir_testing::repository::root;
 
 use super::Row;
 use super::changes::Changes;
 use super::feed::Event;
 use super::history::Element;
 use super::words::{Word, words};
+
+/// The folder of the golden cases.
+pub fn folder() -> PathBuf {
+    root().join("tests/cases")
+}
+
+/// The files of all golden cases.
+pub fn files() -> Vec<PathBuf> {
+    let folder = folder();
+    let mut files = Vec::new();
+    collect(&folder, &mut files);
+    files.sort();
+    assert!(!files.is_empty(), "there are cases in {}", folder.display());
+    files
+}
+
+fn collect(folder: &Path, files: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(folder).expect("the folder of cases can be read") {
+        let path = entry.expect("the folder of cases can be read").path();
+        if path.is_dir() {
+            collect(&path, files);
+        } else if path.extension().is_some_and(|e| e == "test") {
+            files.push(path);
+        }
+    }
+}
 
 /// One case file.
 #[derive(Clone, Debug)]

@@ -11,6 +11,7 @@ use super::expr::expr;
 use super::table::FlinkTable;
 use super::{Untranslatable, aggregate, quoted, refuse};
 use crate::expr::{Expr, fold_expr};
+use crate::function::AggregateCall;
 use crate::place::span_text;
 use crate::plan::{Node, Plan, ToStream};
 use crate::window::Window;
@@ -74,32 +75,18 @@ impl Block {
                 input, keys, calls, ..
             } => {
                 let mut block = Block::of(input, tables)?;
-                block = block.groupable(&input.schema)?;
-                let results = calls
-                    .iter()
-                    .map(|call| aggregate::call(call, &block.columns));
-                let results = results.collect::<Result<Vec<_>, _>>()?;
-                let keys = keys.iter().map(|key| expr(key, &block.columns));
-                let keys = keys.collect::<Result<Vec<_>, _>>()?;
-                if !keys.iter().all(|key| is_name(key)) {
-                    return block.grouped_by_expressions(plan);
+                if block.groups.is_some() {
+                    block = block.nested(&input.schema)?;
                 }
-                if keys.is_empty() {
-                    block.empty = Some(calls.iter().map(aggregate::over_nothing).collect());
-                }
-                block.columns = [keys.clone(), results].concat();
-                block.groups = Some(keys);
-                block.is_growing &= block.is_windowed();
-                Ok(block)
+                block.aggregated(&input.schema, keys, calls)
             }
             Node::Distinct { input } => {
                 let mut block = Block::of(input, tables)?;
                 if block.groups.is_some() || !block.columns.iter().all(|c| is_name(c)) {
                     block = block.nested(&input.schema)?;
                 }
-                block.groups = Some(block.columns.clone());
-                block.is_growing &= block.is_windowed();
-                Ok(block)
+                let columns = block.columns.clone();
+                Ok(block.grouped(columns))
             }
             Node::Join(join) => Block::joined(join, tables),
             Node::SetOp {
@@ -206,14 +193,10 @@ impl Block {
     }
 
     fn selected(mut self, predicate: &Expr) -> Result<Block, Untranslatable> {
-        if let Some(empty) = &self.empty {
-            let over_nothing = predicate.map(&|e| match e {
-                Expr::Column { index, .. } => empty[index].clone(),
-                other => fold_expr(other),
-            });
-            if is_never_true(&over_nothing) {
-                self.empty = None;
-            }
+        if let Some(empty) = &self.empty
+            && is_never_true(&over(empty, predicate))
+        {
+            self.empty = None;
         }
         let condition = expr(predicate, &self.columns)?;
         match self.groups {
@@ -227,50 +210,45 @@ impl Block {
         let columns = exprs.iter().map(|e| expr(e, &self.columns));
         let columns = columns.collect::<Result<Vec<_>, _>>()?;
         if let Some(empty) = &self.empty {
-            let over_nothing = exprs.iter().map(|e| {
-                e.map(&|e| match e {
-                    Expr::Column { index, .. } => empty[index].clone(),
-                    other => fold_expr(other),
-                })
-            });
-            self.empty = Some(over_nothing.collect());
+            self.empty = Some(exprs.iter().map(|e| over(empty, e)).collect());
         }
         self.columns = columns;
         Ok(self)
     }
 
-    /// A block without groups, of the same rows.
-    fn groupable(self, schema: &Schema) -> Result<Block, Untranslatable> {
-        match self.groups {
-            Some(_) => self.nested(schema),
-            None => Ok(self),
+    /// The groups of a block without groups. The columns of computed keys are made first.
+    fn aggregated(
+        mut self,
+        schema: &Schema,
+        keys: &[Expr],
+        calls: &[AggregateCall],
+    ) -> Result<Block, Untranslatable> {
+        let columns = &self.columns;
+        let sql = keys.iter().map(|key| expr(key, columns));
+        let mut sql = sql.collect::<Result<Vec<_>, _>>()?;
+        if !sql.iter().all(|key| is_name(key)) {
+            let count = self.columns.len();
+            self.columns.extend(sql);
+            let mut names = names(schema);
+            names.extend((1..=keys.len()).map(|i| format!("key_{i}")));
+            self = self.nested_as(&unique(names))?;
+            sql = self.columns[count..].to_vec();
         }
-    }
-
-    /// An aggregation some of whose keys are computed: their columns are made first.
-    fn grouped_by_expressions(mut self, plan: &Plan) -> Result<Block, Untranslatable> {
-        let Node::Aggregate {
-            input, keys, calls, ..
-        } = &plan.node
-        else {
-            unreachable!("it is an aggregation");
-        };
-        let count = self.columns.len();
-        for key in keys {
-            self.columns.push(expr(key, &self.columns)?);
-        }
-        let mut names = names(&input.schema);
-        names.extend((1..=keys.len()).map(|i| format!("key_{i}")));
-        let mut block = self.nested_as(&unique(names))?;
         let results = calls
             .iter()
-            .map(|call| aggregate::call(call, &block.columns));
+            .map(|call| aggregate::call(call, &self.columns));
         let results = results.collect::<Result<Vec<_>, _>>()?;
-        let keys = block.columns[count..].to_vec();
-        block.columns = [keys.clone(), results].concat();
-        block.groups = Some(keys);
-        block.is_growing &= block.is_windowed();
-        Ok(block)
+        if keys.is_empty() {
+            self.empty = Some(calls.iter().map(aggregate::over_nothing).collect());
+        }
+        self.columns = [sql.clone(), results].concat();
+        Ok(self.grouped(sql))
+    }
+
+    fn grouped(mut self, keys: Vec<String>) -> Block {
+        self.groups = Some(keys);
+        self.is_growing &= self.is_windowed();
+        self
     }
 
     fn streamed(self, kind: ToStream) -> Result<Block, Untranslatable> {
@@ -373,6 +351,14 @@ impl Block {
         }
         Ok(sql)
     }
+}
+
+/// An expression over columns that are these constants.
+fn over(columns: &[Expr], expr: &Expr) -> Expr {
+    expr.map(&|e| match e {
+        Expr::Column { index, .. } => columns[index].clone(),
+        other => fold_expr(other),
+    })
 }
 
 /// Whether a condition without columns is false or NULL.
