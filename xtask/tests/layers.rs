@@ -31,9 +31,11 @@ const CRATES: &[(&str, &[&str])] = &[
         "weir-tapdisk",
         &["weir-model", "weir-runtime", "weir-tap", "weir-workload"],
     ),
+    ("weir-act", &["weir-model", "weir-runtime", "weir-tap"]),
     (
         "weir-agent",
         &[
+            "weir-act",
             "weir-model",
             "weir-query",
             "weir-runtime",
@@ -66,7 +68,6 @@ const CRATES: &[(&str, &[&str])] = &[
             "weir-workload",
         ],
     ),
-    ("weir-act", &["weir-model", "weir-runtime", "weir-tap"]),
     (
         "weir-alert",
         &[
@@ -77,6 +78,7 @@ const CRATES: &[(&str, &[&str])] = &[
             "weir-runtime",
             "weir-sink",
             "weir-tap",
+            "weir-wire",
         ],
     ),
     (

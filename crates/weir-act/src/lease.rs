@@ -116,6 +116,8 @@ pub enum EndCause {
     Cleared,
     /// The witness of the alert did not show an improvement in time.
     DidNotHelp,
+    /// The monitor that runs the alert was not reachable for some time.
+    MonitorLost,
 }
 
 /// What became of the knob of a lease that ended.
@@ -150,6 +152,7 @@ impl EndCause {
             EndCause::Overwritten => "another program changed the limit",
             EndCause::Cleared => "the alert has cleared",
             EndCause::DidNotHelp => "it did not help",
+            EndCause::MonitorLost => "the monitor was not reachable",
         }
     }
 }

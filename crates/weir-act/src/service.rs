@@ -37,6 +37,11 @@ pub enum ActMessage {
         /// The instance.
         instance: String,
     },
+    /// The monitor that runs the alert was not reachable for some time.
+    MonitorLost {
+        /// The instance.
+        instance: String,
+    },
     /// Its witness showed an improvement.
     Improved {
         /// The instance.
@@ -109,17 +114,14 @@ impl ActService {
 
     /// Carries out a message at `now`; returns the steps.
     pub fn receive(&mut self, message: &ActMessage, now: Nanos) -> Vec<Value> {
-        let cause_of = |message: &ActMessage| match message {
-            ActMessage::DidNotHelp { .. } => EndCause::DidNotHelp,
-            _ => EndCause::Cleared,
-        };
         match message {
             ActMessage::Act(request) => vec![self.act(request, now)],
             ActMessage::Improved { instance, effect } => self.improved(instance, effect),
-            ActMessage::Clear { instance } => self.end(instance, cause_of(message), now),
+            ActMessage::Clear { instance } => self.end(instance, EndCause::Cleared, now),
+            ActMessage::MonitorLost { instance } => self.end(instance, EndCause::MonitorLost, now),
             ActMessage::DidNotHelp { instance, effect } => {
                 self.set_effect(instance, effect);
-                self.end(instance, cause_of(message), now)
+                self.end(instance, EndCause::DidNotHelp, now)
             }
         }
     }
@@ -256,6 +258,10 @@ impl ActService {
         let Some(held) = held.find(|held| held.instance == instance) else {
             return Vec::new();
         };
+        if cause == EndCause::MonitorLost {
+            // The action is to be repeated if the alert still fires when the monitor is back.
+            held.lease.cooldown_ns = 0;
+        }
         let store = &self.store;
         let outcome = store.lock().and_then(|_lock| {
             // Another process may have undone it meanwhile.

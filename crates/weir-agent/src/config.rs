@@ -45,6 +45,9 @@ pub struct AgentConfig {
     pub define: Vec<PathBuf>,
     /// The only VM whose rows the monitor may read; by default it may read all.
     pub only_vm: Option<String>,
+    /// The socket of `weir act serve`, which carries out the actions of the monitor's alerts.
+    #[serde(serialize_with = "weir_runtime::config::path_shown")]
+    pub act_socket: PathBuf,
     /// The file that contains the agent's token.
     #[serde(serialize_with = "weir_runtime::config::optional_path_shown")]
     pub token_file: Option<PathBuf>,
@@ -123,6 +126,7 @@ impl Default for AgentConfig {
             guest: None,
             define: Vec::new(),
             only_vm: None,
+            act_socket: PathBuf::from(weir_act::link::SOCKET),
             token_file: None,
             tls: AgentTls::default(),
             uplink: UplinkConfig::default(),

@@ -4,6 +4,7 @@
 //! monitor's orders and the rows of sources, and emits messages for the monitor. Its caller (`weir
 //! agent`, a simulation, a test) advances the time.
 
+mod actions;
 mod clock;
 pub mod config;
 mod core;

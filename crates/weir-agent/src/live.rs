@@ -6,6 +6,7 @@
 mod taps;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::Receiver;
@@ -17,8 +18,10 @@ use weir_model::{Declaration, Nanos};
 use weir_query::engine::EngineOptions;
 use weir_query::plan::{Plan, restricted, wire};
 use weir_tap::ebpf::Fact;
+use weir_wire::message::Feature;
 use weir_wire::{AgentMessage, ChannelId, MonitorMessage, SELF_TEST, Uplink, UplinkEvent};
 
+use super::actions::{ActionReport, HostActions};
 use super::clock::AgentClock;
 use super::core::AgentCore;
 use super::demands::{DemandSet, Served, wanted};
@@ -71,6 +74,8 @@ pub struct AgentOptions {
     pub once: bool,
     /// What it reports about itself outside of the fleet.
     pub status: Arc<ServiceStatus>,
+    /// The socket of `weir act serve`.
+    pub act_socket: PathBuf,
 }
 
 /// A running agent.
@@ -113,6 +118,8 @@ pub struct Agent {
     gone: Option<String>,
     /// The tallies can no longer be written.
     tallies_failed: bool,
+    /// The actions of the monitor's alerts.
+    actions: HostActions,
 }
 
 impl Agent {
@@ -123,6 +130,7 @@ impl Agent {
             shedding: Shedding::new(options.budget),
             own: Own::new(),
             clock: options.source_config.clock,
+            actions: HostActions::new(options.act_socket.clone()),
             options,
             uplink,
             plans: BTreeMap::new(),
@@ -209,6 +217,10 @@ impl Agent {
             UplinkEvent::Message(MonitorMessage::HeartbeatInterval(every)) => {
                 self.set_heartbeat(every)
             }
+            UplinkEvent::Message(MonitorMessage::Actions(actions)) => {
+                let reports = self.actions.set(actions.actions);
+                self.report_actions(reports);
+            }
             // Handled by the uplink.
             UplinkEvent::Message(
                 MonitorMessage::Welcome(_) | MonitorMessage::Ack(_) | MonitorMessage::Pong(_),
@@ -238,6 +250,9 @@ impl Agent {
             clock_error_s = %format_args!("{:.6}", seconds(clock.error_ns(at))),
             "connected to the monitor"
         );
+        let version = self.uplink.state().version;
+        let has_actions = version.is_some_and(|version| version.has(Feature::Actions));
+        self.actions.welcomed(has_actions);
         let earlier = std::mem::take(&mut self.options.earlier);
         self.options.tallies.forget(&earlier);
         if before.is_none() {
@@ -263,9 +278,33 @@ impl Agent {
 
     /// Logs why there is no connection, unless that is logged already.
     fn disconnected(&mut self, why: String) {
+        self.actions.disconnected();
         if self.gone.as_ref() != Some(&why) {
             warn!(reason = %why, "not connected to the monitor, retrying");
             self.gone = Some(why);
+        }
+    }
+
+    /// Logs what has happened to the actions of alerts, and informs the monitor.
+    fn report_actions(&mut self, reports: Vec<ActionReport>) {
+        for report in reports {
+            match report {
+                ActionReport::Step(step) => {
+                    let text = |name: &str| step[name].as_str().unwrap_or_default().to_owned();
+                    let (event, vm, disk) = (text("event"), text("vm"), text("disk"));
+                    info!(
+                        alert = text("alert"),
+                        vm,
+                        disk,
+                        "action {event}: {}",
+                        text("text")
+                    );
+                }
+                ActionReport::Failed(why) => {
+                    warn!("{why}");
+                    self.note("agent", "actions_failed", Some(&why));
+                }
+            }
         }
     }
 
@@ -482,6 +521,8 @@ impl Agent {
         let load = self.own.load();
         let readings = self.own.readings(self.services.values(), &self.core);
         self.publish(readings.clone());
+        let reports = self.actions.poll();
+        self.report_actions(reports);
         if !self.is_synchronised() {
             return;
         }
@@ -570,6 +611,8 @@ impl Agent {
             self.core.end(now, &mut |word| words.push(word));
             self.send(words);
         }
+        let reports = self.actions.close();
+        self.report_actions(reports);
         self.run_maintenance();
         self.services.clear();
         // There are no more rows, so the monitor need not wait for any.

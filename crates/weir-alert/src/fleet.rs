@@ -2,23 +2,23 @@
 //!
 //! Each rule is a query of the monitor, whose results go to the [`Board`] of the rules. Its events
 //! go to the receivers, to a file, and back to the monitor as stream `alerts` and relation
-//! `alert_states`. States are stored, so that no instance fires a second time after a restart of
+//! `alert_states`. What they do is carried out by the agent of its host. States are stored, so that no instance fires a second time after a restart of
 //! the monitor. The instances of a host whose agent is silent are unknown; without a label `host`,
 //! all instances of the rule.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use weir_model::alert::AlertChange;
-use weir_model::{Batch, Catalog, NANOS_PER_SECOND, Nanos};
+use weir_model::{Batch, Catalog, NANOS_PER_SECOND, Nanos, Symbol};
 use weir_monitor::{
     FleetCompleteness, Monitor, Prepared, Publisher, PublisherLimits, ResultObserver,
 };
 use weir_query::CheckOptions;
-use weir_query::alert::{AlertFile, compile_alerts};
+use weir_query::alert::{AlertFile, AlertRule, compile_alerts};
 use weir_query::engine::QueryId;
 use weir_runtime::config;
 use weir_runtime::failure::Failure;
@@ -30,6 +30,7 @@ use weir_sink::{Sink, SinkError, Watermark};
 use crate::alert_log::{self, AlertLog};
 use crate::board::{AlertConsumer, Board};
 use crate::event::AlertEvent;
+use crate::fleet_actions::{FILE as ACTIONS_FILE, FleetActions, HOST_LABEL};
 use crate::instances::RuleRun;
 use crate::notifier::Notifier;
 use crate::receiver::open;
@@ -67,10 +68,15 @@ impl FleetAlertFile {
         let text = QueryText::read(alerts)?;
         let file = compile_alerts(&text.text, &Catalog::builtin(), &CheckOptions::live());
         let file = file.map_err(|diagnostics| text.failure(&diagnostics))?;
-        if let Some(rule) = file.rules.iter().find(|rule| rule.act.is_some()) {
+        let has_host = |rule: &AlertRule| {
+            let mut labels = rule.labels.iter();
+            labels.any(|(name, _)| name.eq_ignore_ascii_case(HOST_LABEL))
+        };
+        let mut rules = file.rules.iter();
+        if let Some(rule) = rules.find(|rule| rule.act.is_some() && !has_host(rule)) {
             return Err(Failure::words(format_args!(
-                "{}: the alert `{}` has ACT, which is carried out on a host; run it there with \
-                 `weir alert watch`",
+                "{}: the alert `{}` has ACT, and no label `host`, on which it is carried out; \
+                 group by host and vm, and have host as a label",
                 alerts.display(),
                 rule.name
             )));
@@ -110,6 +116,7 @@ fn refused(rule: &str, why: &str) -> Failure {
 pub struct FleetAlerts {
     board: Arc<Mutex<Board>>,
     reported: Arc<Mutex<Vec<AlertChange>>>,
+    actions: Arc<Mutex<FleetActions>>,
     /// Their queries.
     queries: Vec<QueryId>,
     /// Another file replaces them: the end of their queries is no failure.
@@ -138,15 +145,30 @@ impl FleetAlerts {
         if let Some(file) = &file {
             file.prepared(monitor)?;
         }
-        if let Some(alerts) = current.take() {
-            alerts.stop(monitor);
-        }
+        let before = match current.take() {
+            Some(alerts) => alerts.stop(monitor),
+            None => HashSet::new(),
+        };
         let started = file.map(|file| FleetAlerts::start(file, directory, monitor, now));
-        *current = started.transpose()?;
+        let started = started.transpose();
+        let kept = match &started {
+            Ok(Some(alerts)) => alerts.acting_hosts(),
+            _ => HashSet::new(),
+        };
+        for host in before.difference(&kept) {
+            monitor.set_actions(*host, Vec::new(), now);
+        }
+        *current = started?;
         Ok(true)
     }
 
-    fn stop(mut self, monitor: &mut Monitor) {
+    /// The hosts on which actions should last.
+    fn acting_hosts(&self) -> HashSet<Symbol> {
+        self.actions.lock().expect("no panic while held").hosts()
+    }
+
+    /// Stops the alerts; returns the hosts on which their actions last.
+    fn stop(mut self, monitor: &mut Monitor) -> HashSet<Symbol> {
         self.advance(monitor);
         self.close();
         self.is_replaced.store(true, Ordering::Relaxed);
@@ -154,6 +176,7 @@ impl FleetAlerts {
             monitor.stop(*query, "the file of alerts was replaced");
         }
         monitor.clear_alerts();
+        self.acting_hosts()
     }
 
     /// Starts the alerts, with their states in `directory`.
@@ -187,6 +210,9 @@ impl FleetAlerts {
         let log = AlertLog::open(directory, &runs).map_err(|e| failed(directory, e))?;
         log.present()
             .for_each(|instance| monitor.restore_alert(instance));
+        let actions = FleetActions::open(directory, &runs);
+        let actions = actions.map_err(|e| failed(&directory.join(ACTIONS_FILE), e))?;
+        let actions = Arc::new(Mutex::new(actions));
         let receivers = open::open(&routes.receivers, Some(directory))?;
         let notifier = Notifier::new(receivers, &routes).with_silences(directory);
         let mut notifier = notifier.map_err(|e| failed(directory, e))?;
@@ -198,6 +224,7 @@ impl FleetAlerts {
             state,
             directory: directory.to_owned(),
             reported: reported.clone(),
+            actions: actions.clone(),
             stored: Instant::now(),
             is_changed: false,
         };
@@ -220,20 +247,28 @@ impl FleetAlerts {
             let started = monitor.start(&name, &prepared.cut, false, publisher, now);
             queries.push(started.map_err(|error| refused(&rule.name, &error.to_string()))?);
         }
-        Ok(FleetAlerts {
+        let mut alerts = FleetAlerts {
             board,
             reported,
+            actions,
             queries,
             is_replaced,
             texts,
-        })
+        };
+        // Agents that connect again receive what lasted before a restart.
+        alerts.advance(monitor);
+        Ok(alerts)
     }
 
-    /// Passes the changes since the last call to the monitor, for its streams.
+    /// Passes the changes since the last call to the monitor: for its streams, and for the agents.
     pub fn advance(&mut self, monitor: &mut Monitor) {
         let reported = std::mem::take(&mut *self.reported.lock().expect("no panic while held"));
         for change in reported {
             monitor.report_alert(change);
+        }
+        let changes = self.actions.lock().expect("no panic while held").changes();
+        for (host, actions) in changes {
+            monitor.set_actions(host, actions, wall_clock());
         }
     }
 
@@ -310,6 +345,7 @@ struct FleetConsumer {
     state: StateFile,
     directory: PathBuf,
     reported: Arc<Mutex<Vec<AlertChange>>>,
+    actions: Arc<Mutex<FleetActions>>,
     stored: Instant,
     is_changed: bool,
 }
@@ -321,6 +357,12 @@ impl FleetConsumer {
         (self.stored, self.is_changed) = (Instant::now(), false);
         stored.map_err(|error| SinkError::Io { name, error })
     }
+
+    /// An error of a file in the directory.
+    fn failed(&self) -> impl FnOnce(std::io::Error) -> SinkError + use<> {
+        let name = self.directory.display().to_string();
+        |error| SinkError::Io { name, error }
+    }
 }
 
 impl AlertConsumer for FleetConsumer {
@@ -330,13 +372,22 @@ impl AlertConsumer for FleetConsumer {
         let is_silenced = self.notifier.event(event, now);
         let row = alert_log::row(event, now, is_silenced);
         self.reported.lock().expect("no panic while held").push(row);
-        let name = self.directory.display().to_string();
         let written = self.log.write(event, now, is_silenced);
-        written.map_err(|error| SinkError::Io { name, error })
+        written.map_err(self.failed())?;
+        let acted = self
+            .actions
+            .lock()
+            .expect("no panic while held")
+            .event(event);
+        acted.map_err(self.failed())
     }
 
-    fn advance(&mut self, _: &Watermark, rules: &[RuleRun]) -> Result<(), SinkError> {
+    fn advance(&mut self, watermark: &Watermark, rules: &[RuleRun]) -> Result<(), SinkError> {
         self.notifier.advance(wall_clock());
+        let mut actions = self.actions.lock().expect("no panic while held");
+        let judged = actions.advance(watermark.at, rules);
+        drop(actions);
+        judged.map_err(self.failed())?;
         match self.is_changed || self.stored.elapsed() >= STORE_EVERY {
             true => self.store(rules),
             false => Ok(()),

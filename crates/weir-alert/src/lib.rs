@@ -6,8 +6,9 @@
 //! rules in timestamp order; [`run`] is the run of a file; [`expectation`] compares it with what
 //! the file states; [`shipped`] has the rules that come with weir; [`suggestion`] proposes
 //! thresholds; [`receiver`] delivers events, which [`notifier`] withholds and groups by [`routes`]
-//! and [`silence`]s; [`alert_log`] stores them for queries; [`actor`] has actions carried out;
-//! [`fleet`] is the run over a fleet, at its monitor.
+//! and [`silence`]s; [`alert_log`] stores them for queries; [`actor`] has actions carried out,
+//! which [`witness`] conditions judge;
+//! [`fleet`] is the run over a fleet, at its monitor, and [`fleet_actions`] what it does there.
 
 pub mod actor;
 pub mod alert_log;
@@ -15,6 +16,7 @@ pub mod board;
 pub mod event;
 pub mod expectation;
 pub mod fleet;
+pub mod fleet_actions;
 pub mod instances;
 pub mod machine;
 pub mod notifier;
@@ -25,3 +27,4 @@ pub mod shipped;
 pub mod silence;
 pub mod state_file;
 pub mod suggestion;
+pub mod witness;

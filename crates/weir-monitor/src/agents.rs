@@ -119,6 +119,8 @@ pub struct Session {
     last_ack: (u64, Nanos),
     /// The time since which its queue of orders is full.
     stuck_since: Option<Nanos>,
+    /// Its version has actions of alerts.
+    pub knows_actions: bool,
 }
 
 /// A channel at an agent.
@@ -447,6 +449,7 @@ impl Session {
         id: SessionId,
         orders: mpsc::Sender<MonitorMessage>,
         last_ack: (u64, Nanos),
+        knows_actions: bool,
     ) -> Session {
         Session {
             id,
@@ -454,6 +457,7 @@ impl Session {
             unsent: VecDeque::new(),
             last_ack,
             stuck_since: None,
+            knows_actions,
         }
     }
 

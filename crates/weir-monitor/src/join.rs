@@ -2,6 +2,7 @@
 
 use tracing::{info, warn};
 use weir_model::{Nanos, Symbol};
+use weir_wire::message::Feature;
 use weir_wire::{ChannelId, Joined, MonitorMessage, Refusal, SessionId, Welcome};
 
 use super::Monitor;
@@ -21,6 +22,8 @@ impl Monitor {
             }
         };
         let since = self.unled(now);
+        let version = joined.hello.version();
+        let knows_actions = version.is_ok_and(|version| version.has(Feature::Actions));
         let agent = self.agents.get_mut(&id).expect("it was admitted");
         let host = agent.host;
         let welcome = Welcome {
@@ -40,6 +43,7 @@ impl Monitor {
             joined.session,
             joined.orders,
             (agent.safe, now),
+            knows_actions,
         ));
         agent.received_at = now;
         self.sessions.insert(joined.session, id);
@@ -47,6 +51,9 @@ impl Monitor {
         for channel in self.channels.iter() {
             agent.start(channel, since);
         }
+        let actions = self.actions_of(host);
+        let agent = self.agents.get_mut(&id).expect("it was admitted");
+        agent.order_actions(actions);
         info!(%host, peer = %joined.peer, "agent connected");
         self.own.record(now, Some(host), "agent_up", "", 1);
         self.send_orders(id, now);

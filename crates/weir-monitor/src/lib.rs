@@ -10,13 +10,15 @@
 //! 3. When the watermark of the fleet passes an instant ([`time`]), its rows go to the engine, and
 //!    the results to the clients ([`advance`], [`publish`]), with their completeness
 //!    ([`completeness`]).
-//! 4. The state of standing queries is saved ([`checkpoint`]); after a kill they continue from
+//! 4. What alerts do on the hosts of agents is sent to these ([`actions`]).
+//! 5. The state of standing queries is saved ([`checkpoint`]); after a kill they continue from
 //!    there with messages that the agents send again ([`recovery`]).
 //!
 //! Work is linear in rows, in messages of agents, and in channels: a message is processed once,
 //! however many queries read its rows.
 
 mod account;
+mod actions;
 mod advance;
 mod agents;
 mod alert_rows;
@@ -74,6 +76,7 @@ pub use question::{Prepared, check_queries};
 pub use run::run;
 pub use state::StateError;
 
+use actions::HostActions;
 use alert_rows::AlertRows;
 use guest::GuestStream;
 use own_stream::OwnStream;
@@ -235,6 +238,8 @@ pub struct Monitor {
     own: OwnStream,
     /// The rows of the alerts that run here.
     alerts: AlertRows,
+    /// What they do on the hosts.
+    actions: HostActions,
     /// Stream `GuestIO`, while a query reads it.
     guest: Option<Guests>,
     /// How long agents' notes are needed again if the monitor restarts.
@@ -289,6 +294,7 @@ impl Monitor {
             queries: BTreeMap::new(),
             own: OwnStream::default(),
             alerts: AlertRows::default(),
+            actions: HostActions::default(),
             guest: None,
             own_hold: None,
             holds: false,

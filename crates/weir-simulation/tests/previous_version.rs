@@ -14,7 +14,7 @@ use arrow_array::cast::AsArray;
 use arrow_array::types::Int64Type;
 use serde_json::{Value as Json, json};
 use weir_agent::AgentCore;
-use weir_model::{Batch, Capabilities, Catalog, Column};
+use weir_model::{Batch, Capabilities, Catalog, Column, Symbol};
 use weir_monitor::{Monitor, MonitorOptions, Publisher, PublisherLimits};
 use weir_query::engine::EngineOptions;
 use weir_query::place::fleet::{CutOptions, cut};
@@ -25,8 +25,8 @@ use weir_runtime::run_loop::wall_clock;
 use weir_sink::InstantUnit;
 use weir_wire::message::VERSION;
 use weir_wire::{
-    AgentMessage, ChannelId, Dial, Hello, MonitorMessage, NextEvent, Server, ServerOptions, Uplink,
-    UplinkEvent, UplinkOptions,
+    Action, AgentMessage, ChannelId, Dial, Hello, MonitorMessage, NextEvent, Server, ServerOptions,
+    Uplink, UplinkEvent, UplinkOptions,
 };
 
 const QUERY: &str = "select bytes from IO";
@@ -92,6 +92,11 @@ fn on_a_monitor<T>(agent: impl FnOnce(&str) -> T) -> (T, Results) {
         let mut monitor = Monitor::new(1, MonitorOptions::default(), wall_clock());
         let started = monitor.start("q", &cut, false, publisher, wall_clock());
         started.unwrap();
+        let action = Action {
+            instance: "noisy{}".into(),
+            ..Action::default()
+        };
+        monitor.set_actions(Symbol::new("previous"), vec![action], wall_clock());
         let mut results = Results::default();
         while !stopping.load(Ordering::Relaxed) {
             if let NextEvent::Event(event) = events.next(Duration::from_millis(2)) {
@@ -128,7 +133,9 @@ fn on_a_monitor<T>(agent: impl FnOnce(&str) -> T) -> (T, Results) {
 
 #[test]
 fn an_older_and_a_newer_agent_work_with_this_monitor() {
-    for (version, unknown) in [("4.0", 0), ("4.2", 2)] {
+    // The program sends two unknown messages to a later monitor, and knows none of the actions that
+    // it receives in each of its two connections.
+    for (version, unknown, actions) in [("4.1", 0, 0), ("4.3", 2, 2)] {
         let rows = ROWS.to_string();
         let (agent, results) = on_a_monitor(|address| {
             let child = previous(version, &["agent", address, &rows]);
@@ -136,7 +143,7 @@ fn an_older_and_a_newer_agent_work_with_this_monitor() {
         });
         // Started, 100 times rows and a watermark, and the end; each once.
         assert_eq!(agent["acked"], json!(202), "{version}: {agent}");
-        assert_eq!(agent["unknown"], json!(0), "{version}: {agent}");
+        assert_eq!(agent["unknown"], json!(actions), "{version}: {agent}");
         let sum = (0..100).map(|number| 10 * number).sum::<i64>();
         assert_eq!((results.rows, results.sum), (ROWS, sum), "{version}");
         assert_eq!(results.unknown, unknown, "{version}");
@@ -210,7 +217,7 @@ fn serve(uplink: &Uplink) {
 
 #[test]
 fn this_agent_works_with_an_older_and_a_newer_monitor() {
-    for version in ["4.0", "4.2"] {
+    for version in ["4.1", "4.3"] {
         let folder = tempfile::tempdir().unwrap();
         let mut child = previous(version, &["monitor", &fragment(folder.path())]);
         let mut output = BufReader::new(child.stdout.take().unwrap());
@@ -228,12 +235,11 @@ fn this_agent_works_with_an_older_and_a_newer_monitor() {
         assert_eq!(summary["connections"], json!(2), "{summary}");
         assert_eq!(summary["rows"], json!(ROWS), "{summary}");
         assert_eq!(summary["repeated"], json!(5), "{summary}");
-        // An older monitor is not sent the capabilities.
-        let (unknown, smaller) = match version {
-            "4.0" => (0, "4.0"),
-            _ => (2, "4.1"),
+        let smaller = match version {
+            "4.1" => "4.1",
+            _ => "4.2",
         };
-        assert_eq!(summary["unknown"], json!(unknown), "{version}: {summary}");
+        assert_eq!(summary["unknown"], json!(0), "{version}: {summary}");
         assert_eq!(common.as_deref(), Some(smaller));
     }
 }
@@ -241,13 +247,13 @@ fn this_agent_works_with_an_older_and_a_newer_monitor() {
 #[test]
 fn other_versions_are_refused_on_both_sides_with_both_versions_in_the_error() {
     let theirs = |peer: &str| format!("the {peer} uses version ");
-    for version in ["3.1", "4.3", "5.0"] {
+    for version in ["3.2", "4.4", "5.0"] {
         let (refused, _) = on_a_monitor(|address| {
             let child = previous(version, &["agent", address, "10"]);
             outcome(child).unwrap_err()
         });
         let why = format!(
-            "{}{version} of the protocol, this monitor version 4.1",
+            "{}{version} of the protocol, this monitor version 4.2",
             theirs("agent")
         );
         assert!(refused.contains(&why), "{refused}");
@@ -264,7 +270,7 @@ fn other_versions_are_refused_on_both_sides_with_both_versions_in_the_error() {
         }
         let failure = uplink.state().last_failure.unwrap();
         let why = format!(
-            "{}{version} of the protocol, this agent version 4.1",
+            "{}{version} of the protocol, this agent version 4.2",
             theirs("monitor")
         );
         assert!(failure.contains(&why), "{failure}");

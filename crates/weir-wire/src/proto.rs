@@ -63,16 +63,16 @@ pub mod from_agent {
     }
 }
 /// A message of the monitor.
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct FromMonitor {
     /// The content; absent if the receiver does not know the message.
-    #[prost(oneof = "from_monitor::Body", tags = "1, 2, 3, 4, 5, 6")]
+    #[prost(oneof = "from_monitor::Body", tags = "1, 2, 3, 4, 5, 6, 7")]
     pub body: ::core::option::Option<from_monitor::Body>,
 }
 /// Nested message and enum types in `FromMonitor`.
 pub mod from_monitor {
     /// The content; absent if the receiver does not know the message.
-    #[derive(Clone, PartialEq, Eq, Hash, ::prost::Oneof)]
+    #[derive(Clone, PartialEq, ::prost::Oneof)]
     pub enum Body {
         /// The reply to the agent's hello.
         #[prost(message, tag = "1")]
@@ -92,6 +92,10 @@ pub mod from_monitor {
         /// The reply to a ping.
         #[prost(message, tag = "6")]
         Pong(super::Pong),
+        /// Since 4.2, after every welcome and at every change: all actions of alerts that should last
+        /// on the agent's host. Those that are not among them end.
+        #[prost(message, tag = "7")]
+        Actions(super::Actions),
     }
 }
 /// The first message of an agent on a connection.
@@ -356,6 +360,50 @@ pub struct StartChannel {
     /// The fragment, as MessagePack: weir_query::plan::wire.
     #[prost(bytes = "vec", tag = "2")]
     pub fragment: ::prost::alloc::vec::Vec<u8>,
+}
+/// Actions of alerts that should last on a host.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct Actions {
+    /// The actions.
+    #[prost(message, repeated, tag = "1")]
+    pub actions: ::prost::alloc::vec::Vec<Action>,
+}
+/// What an alert does while an instance of it fires.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Action {
+    /// The instance: `noisy{host="a", vm="mail"}`.
+    #[prost(string, tag = "1")]
+    pub instance: ::prost::alloc::string::String,
+    /// When it fired; another firing is another action.
+    #[prost(sint64, tag = "2")]
+    pub fired_at_ns: i64,
+    /// The VM.
+    #[prost(string, tag = "3")]
+    pub vm: ::prost::alloc::string::String,
+    /// Its disk; absent for its only one.
+    #[prost(string, optional, tag = "4")]
+    pub disk: ::core::option::Option<::prost::alloc::string::String>,
+    /// The limit of requests per second.
+    #[prost(uint64, optional, tag = "5")]
+    pub iops: ::core::option::Option<u64>,
+    /// The limit of bytes per second.
+    #[prost(uint64, optional, tag = "6")]
+    pub bytes_per_second: ::core::option::Option<u64>,
+    /// The weight of its group.
+    #[prost(uint64, optional, tag = "7")]
+    pub weight: ::core::option::Option<u64>,
+    /// How long it lasts at most.
+    #[prost(int64, tag = "8")]
+    pub hold_ns: i64,
+    /// How long after its end it is not repeated for the instance.
+    #[prost(int64, tag = "9")]
+    pub cooldown_ns: i64,
+    /// Whether its witness showed an improvement; absent while that is not known.
+    #[prost(bool, optional, tag = "10")]
+    pub has_helped: ::core::option::Option<bool>,
+    /// What the witness showed.
+    #[prost(string, tag = "11")]
+    pub effect: ::prost::alloc::string::String,
 }
 /// The kind of a column's values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]

@@ -20,7 +20,7 @@ const FILES: &[(&str, &str, &str)] = &[
         "The messages of the protocol between agents and monitor.",
     ),
     (
-        "previous/weir-4.0.proto",
+        "previous/weir-4.1.proto",
         "crates/weir-simulation/src/bin/previous_version/proto.rs",
         "The messages of the previous minor version of the protocol.",
     ),

@@ -292,6 +292,8 @@ impl<'a> Agent<'a> {
                     add(&self.figures.rows_acked, rows);
                 }
             }
+            // There is no host on which they could be carried out.
+            MonitorMessage::Actions(_) => {}
             MonitorMessage::HeartbeatInterval(_)
             | MonitorMessage::Welcome(_)
             | MonitorMessage::Pong(_) => {

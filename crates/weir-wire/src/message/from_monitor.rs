@@ -4,12 +4,12 @@ use arrow_flight::FlightData;
 use prost::Message;
 
 use super::{
-    CHANNELS_MAX, ChannelId, DOWN_BYTES_MAX, FRAGMENT_BYTES_MAX, HEARTBEAT_INTERVAL_NS, Received,
-    VERSION, Version, at_most, read,
+    ACTIONS_MAX, CHANNELS_MAX, ChannelId, DOWN_BYTES_MAX, FRAGMENT_BYTES_MAX,
+    HEARTBEAT_INTERVAL_NS, NAME_BYTES_MAX, Received, VERSION, Version, at_most, instant, read,
 };
 use crate::error::Malformed;
 use crate::proto::from_monitor::Body;
-use crate::proto::{FromMonitor, StartChannel, Welcome};
+use crate::proto::{Action, FromMonitor, StartChannel, Welcome};
 
 impl FromMonitor {
     /// Decodes a message and checks it against every bound.
@@ -26,6 +26,10 @@ impl FromMonitor {
                 at_most("start: bytes of a fragment", bytes, FRAGMENT_BYTES_MAX)?;
             }
             Some(Body::HeartbeatInterval(ns)) => heartbeat(*ns)?,
+            Some(Body::Actions(actions)) => {
+                at_most("actions", actions.actions.len(), ACTIONS_MAX)?;
+                actions.actions.iter().try_for_each(Action::check)?;
+            }
             _ => {}
         }
         Ok(received)
@@ -65,6 +69,22 @@ impl Welcome {
     /// If the version of the monitor is incompatible.
     pub fn version(&self) -> Result<Version, Malformed> {
         Version::agreed(self.version_major, self.version_minor, ["monitor", "agent"])
+    }
+}
+
+impl Action {
+    /// Checks an action against the bounds of the protocol.
+    ///
+    /// # Errors
+    /// If a text is too long, or a time is out of range.
+    pub fn check(&self) -> Result<(), Malformed> {
+        let disk = self.disk.as_deref().unwrap_or_default();
+        for text in [&*self.instance, &*self.vm, disk, &*self.effect] {
+            at_most("actions: bytes of a text", text.len(), NAME_BYTES_MAX)?;
+        }
+        instant("actions: fired_at_ns", self.fired_at_ns)?;
+        instant("actions: hold_ns", self.hold_ns)?;
+        instant("actions: cooldown_ns", self.cooldown_ns).map(drop)
     }
 }
 

@@ -18,9 +18,9 @@ use crate::error::Malformed;
 pub use crate::proto::from_agent::Body as AgentBody;
 pub use crate::proto::from_monitor::Body as MonitorMessage;
 pub use crate::proto::{
-    ChannelCost, ChannelFailed, ChannelStarted, ChannelTally, ColumnEncoding, ColumnKind,
-    EarlierProcess, FromAgent, FromMonitor, Hello, Note, Ping, Pong, RequestsLost, RowsHeader,
-    StartChannel, Status, Texts, Welcome,
+    Action, Actions, ChannelCost, ChannelFailed, ChannelStarted, ChannelTally, ColumnEncoding,
+    ColumnKind, EarlierProcess, FromAgent, FromMonitor, Hello, Note, Ping, Pong, RequestsLost,
+    RowsHeader, StartChannel, Status, Texts, Welcome,
 };
 /// Carries a message and its rows.
 pub use arrow_flight::FlightData;
@@ -70,6 +70,8 @@ pub const ENDED_MAX: usize = 1024;
 pub const TALLIES_MAX: usize = CHANNELS_MAX + ENDED_MAX;
 /// The largest number of earlier processes that an agent accounts for.
 pub const EARLIER_MAX: usize = 64;
+/// The largest number of actions of alerts that last on a host.
+pub const ACTIONS_MAX: usize = 64;
 /// The interval of an agent's watermarks while they cannot affect a result: 500 ms.
 pub const IDLE_WATERMARK_NS: Nanos = 500_000_000;
 /// The heartbeat intervals that a monitor may request: long enough that heartbeats do not dominate

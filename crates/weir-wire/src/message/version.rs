@@ -5,7 +5,7 @@ use std::fmt;
 use crate::error::Malformed;
 
 /// The version of this program; `proto/weir.proto` lists what changed.
-pub const VERSION: Version = Version { major: 4, minor: 1 };
+pub const VERSION: Version = Version { major: 4, minor: 2 };
 
 /// A version of the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -43,6 +43,8 @@ impl Version {
 pub enum Feature {
     /// [`AgentMessage::Capabilities`](super::AgentMessage).
     Capabilities,
+    /// [`MonitorMessage::Actions`](super::MonitorMessage).
+    Actions,
 }
 
 impl Version {
@@ -50,6 +52,7 @@ impl Version {
     pub fn has(self, feature: Feature) -> bool {
         match feature {
             Feature::Capabilities => self.minor >= 1,
+            Feature::Actions => self.minor >= 2,
         }
     }
 }
@@ -67,9 +70,9 @@ mod tests {
     #[test]
     fn versions_that_differ_by_one_minor_number_use_the_smaller_one() {
         let common = |major, minor| VERSION.common(Version { major, minor });
-        assert_eq!(common(4, 1), Some(VERSION));
         assert_eq!(common(4, 2), Some(VERSION));
-        assert_eq!(common(4, 0), Some(Version { major: 4, minor: 0 }));
-        assert_eq!([common(4, 3), common(3, 1), common(5, 1)], [None; 3]);
+        assert_eq!(common(4, 3), Some(VERSION));
+        assert_eq!(common(4, 1), Some(Version { major: 4, minor: 1 }));
+        assert_eq!([common(4, 4), common(3, 2), common(5, 2)], [None; 3]);
     }
 }

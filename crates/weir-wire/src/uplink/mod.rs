@@ -14,6 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use prost::Message;
 use tokio::sync::Notify;
 use weir_model::{Batch, Nanos};
 
@@ -97,7 +98,7 @@ impl UplinkOptions {
 }
 
 /// An event from the uplink.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum UplinkEvent {
     /// The monitor has welcomed the agent, for the first time or again, and the clock offset is
     /// known.
@@ -120,6 +121,7 @@ impl UplinkEvent {
     fn bytes(&self) -> usize {
         match self {
             UplinkEvent::Message(MonitorMessage::Start(start)) => start.fragment.len(),
+            UplinkEvent::Message(MonitorMessage::Actions(actions)) => actions.encoded_len(),
             _ => 0,
         }
     }

@@ -50,7 +50,6 @@ enum Action {
     Status(StatusArgs),
     Undo(UndoArgs),
     Log(LogArgs),
-    #[command(hide = true)]
     Serve(ServeArgs),
 }
 
@@ -113,10 +112,10 @@ struct LimitCommand {
 
 /// Where leases are stored.
 #[derive(Args, Debug)]
-struct StoreArgs {
+pub struct StoreArgs {
     /// Directory of the leases
     #[arg(long, value_name = "DIR", default_value = DIRECTORY)]
-    state: PathBuf,
+    pub state: PathBuf,
 }
 
 /// List the leases

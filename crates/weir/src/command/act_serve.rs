@@ -1,25 +1,35 @@
-//! `weir act serve`: started by `weir alert watch`, to carry out the actions of alerts after weir
-//! itself has dropped its privileges. Not for direct use.
+//! `weir act serve`: carries out the actions of alerts, for the agent of this host, which connects to
+//! its socket, or for `weir alert watch`, which starts it and drops its own privileges.
 
-use std::io::{self, BufRead, BufReader, Read};
-use std::path::PathBuf;
+use std::fs::DirBuilder;
+use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
+use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::thread;
+use std::time::Duration;
 
 use clap::Args;
-use serde_json::Value;
+use serde_json::{Value, json};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use weir_act::policy::{ActMode, ActPolicy};
+use weir_act::limit::IOPS_FLOOR;
+use weir_act::link::SOCKET;
+use weir_act::policy::{ActMode, ActPolicy, TARGETS_MAX};
 use weir_act::service::{ActMessage, ActService, FindTarget, POLL_EVERY};
 use weir_act::store::LeaseStore;
 use weir_act::target::LimitTarget;
 use weir_runtime::failure::{Ending, Failure};
 use weir_runtime::output;
-use weir_runtime::run_loop::wall_clock;
+use weir_runtime::run_loop::{Stop, wall_clock};
 use weir_runtime::source::{self, SourceOptions};
+use weir_sink::{text, time};
+use weir_tapdisk::service::group;
+use weir_tapdisk::socket::SocketType;
+use weir_tapdisk::{ServerSocket, SocketAccess};
 
-use super::act::failure;
+use super::act::{StoreArgs, failure};
 
 /// Maximum bytes of a message.
 const MESSAGE_BYTES_MAX: u64 = 64 << 10;
@@ -27,62 +37,183 @@ const MESSAGE_BYTES_MAX: u64 = 64 << 10;
 /// Maximum number of messages that wait.
 const WAITING_MAX: usize = 1_000;
 
-/// Carry out the actions of alerts
+/// The wait between two looks at the socket.
+const ACCEPT_EVERY: Duration = Duration::from_millis(100);
+
+/// The longest wait until a step is read.
+const STEP_MAX: Duration = Duration::from_secs(1);
+
+/// The group whose members may connect, if it exists.
+const GROUP: &str = "weir";
+
+/// Carry out the actions of a fleet's alerts on this host
+///
+/// The agent of this host connects to the socket, and requests what the alerts of its monitor do
+/// here. The policy is that of this command: without --act, actions are only proposed. It keeps its
+/// privileges; the agent has none to write limits. When the agent ends, or has lost its monitor for
+/// 30 seconds, everything is undone; so it is at SIGTERM and Ctrl-C.
 #[derive(Args, Debug)]
+#[command(after_help = "Examples:\n  \
+    weir act serve\n  \
+    weir act serve --act 'batch-*' --act-targets 1")]
 pub struct ServeArgs {
-    /// Directory of the leases
-    #[arg(long, value_name = "DIR")]
-    state: PathBuf,
-    /// Carry out what the policy allows; otherwise propose
-    #[arg(long)]
-    apply: bool,
-    /// VMs that may be limited
-    #[arg(long, value_name = "PATTERN")]
-    allow: Vec<String>,
-    /// Lowest limit of requests per second
-    #[arg(long, value_name = "COUNT")]
-    floor: u64,
-    /// Maximum number of actions at a time
-    #[arg(long, value_name = "COUNT")]
-    targets: usize,
-    /// Processes that are VMs
+    /// Socket for the agent of this host
+    #[arg(long, value_name = "PATH", default_value = SOCKET)]
+    socket: PathBuf,
+    /// Group whose members may connect [default: weir if it exists, else the owner only]
+    #[arg(long, value_name = "GROUP", value_parser = group)]
+    socket_group: Option<u32>,
+    /// Receive messages on standard input, and print steps as JSON
+    #[arg(long, hide = true)]
+    stdin: bool,
+    #[command(flatten)]
+    policy: PolicyArgs,
+    /// Treat processes as a VM: NAME=pid:PID, NAME=comm:COMMAND, NAME=cgroup:PATH, or @FILE with
+    /// one of these a line; may be repeated [default: only the VMs that weir finds]
     #[arg(long, value_name = "NAME=PROCESSES", value_parser = source::declarations)]
     declare: Vec<source::Declarations>,
+    #[command(flatten)]
+    store: StoreArgs,
+}
+
+/// What alerts may do.
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Actions")]
+pub struct PolicyArgs {
+    /// Carry out the actions of alerts on these VMs: a name, in which * stands for any text; may be
+    /// repeated [default: actions are proposed only]
+    #[arg(long, value_name = "VM")]
+    pub act: Vec<String>,
+    /// Lowest limit of requests per second; a lower one is raised to it
+    #[arg(long, value_name = "COUNT", default_value_t = IOPS_FLOOR)]
+    pub act_floor: u64,
+    /// Maximum number of actions at a time
+    #[arg(long, value_name = "COUNT", default_value_t = TARGETS_MAX)]
+    pub act_targets: usize,
+}
+
+impl PolicyArgs {
+    fn policy(&self) -> ActPolicy {
+        ActPolicy {
+            mode: match self.act.is_empty() {
+                true => ActMode::Propose,
+                false => ActMode::Apply,
+            },
+            allow: self.act.clone(),
+            iops_floor: self.act_floor,
+            targets_max: self.act_targets,
+        }
+    }
 }
 
 pub fn run(args: &ServeArgs) -> Result<Ending, Failure> {
+    match args.stdin {
+        true => serve_input(args),
+        false => serve_socket(args),
+    }
+}
+
+/// Serves the process that has started this one.
+fn serve_input(args: &ServeArgs) -> Result<Ending, Failure> {
     // When a service is stopped, this process receives the signal as well. It ends when its input
     // is closed, and then undoes what lasts.
     for signal in [SIGHUP, SIGINT, SIGTERM] {
         signal_hook::flag::register(signal, Arc::default()).map_err(Failure::world)?;
     }
-    let policy = ActPolicy {
-        mode: match args.apply {
-            true => ActMode::Apply,
-            false => ActMode::Propose,
-        },
-        allow: args.allow.clone(),
-        iops_floor: args.floor,
-        targets_max: args.targets,
+    let mut print = |steps: &[Value]| steps.is_empty() || output::print(&lines(steps)).is_ok();
+    let left = serve(args, io::stdin(), &Stop::new(), &mut print)?;
+    ended(left)
+}
+
+/// Serves one agent after the other at the socket.
+fn serve_socket(args: &ServeArgs) -> Result<Ending, Failure> {
+    let stop = Stop::on_signals()?;
+    let socket = bind(args)?;
+    // What a killed process has left is undone now, not when an agent connects.
+    let store = LeaseStore::open(&args.store.state).map_err(failure)?;
+    let (_, steps) = ActService::open(store, args.policy.policy(), find(args)).map_err(failure)?;
+    log(&steps);
+    let path = socket.path().display();
+    let mode = match args.policy.act.is_empty() {
+        true => "actions are proposed only".to_owned(),
+        false => format!("actions are carried out on {}", args.policy.act.join(", ")),
     };
-    let store = LeaseStore::open(&args.state).map_err(failure)?;
-    let (mut service, steps) = ActService::open(store, policy, find(args)).map_err(failure)?;
-    let mut is_read = print(steps);
-    let messages = messages();
-    loop {
+    output::print(&format!("weir act serve at {path}: {mode}\n"))?;
+    let listener = socket.listener();
+    listener.set_nonblocking(true)?;
+    let mut left = 0;
+    while stop.signal().is_none() {
+        match listener.accept() {
+            Ok((stream, _)) => left = serve_agent(args, stream, &stop)?,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => drop(stop.wait(ACCEPT_EVERY)),
+            Err(error) => return Err(Failure::world(format_args!("{path}: {error}"))),
+        }
+    }
+    drop(socket);
+    ended(left)?;
+    Ok(stop.signal().map_or(Ending::Done, Ending::of_service))
+}
+
+fn bind(args: &ServeArgs) -> Result<ServerSocket, Failure> {
+    let path = &args.socket;
+    if let Some(folder) = path.parent().filter(|folder| *folder != Path::new("")) {
+        let mut builder = DirBuilder::new();
+        let made = builder.recursive(true).mode(0o755).create(folder);
+        let name = folder.display();
+        made.map_err(|e| Failure::world(format_args!("{name}: {e}")))?;
+    }
+    let access = match args.socket_group.or_else(|| group(GROUP).ok()) {
+        group @ Some(_) => SocketAccess { mode: 0o660, group },
+        None => SocketAccess::default(),
+    };
+    ServerSocket::bind(path, SocketType::STREAM, access).map_err(Failure::world)
+}
+
+/// Serves an agent until it ends; returns how many limits could not be undone.
+fn serve_agent(args: &ServeArgs, stream: UnixStream, stop: &Stop) -> Result<usize, Failure> {
+    stream.set_nonblocking(false)?;
+    stream.set_write_timeout(Some(STEP_MAX))?;
+    let mut steps_to = stream.try_clone()?;
+    let policy = args.policy.policy();
+    let greeting = json!({"event": "serving", "mode": policy.mode, "act": policy.allow});
+    let mut print = |steps: &[Value]| {
+        log(steps);
+        steps.is_empty() || steps_to.write_all(lines(steps).as_bytes()).is_ok()
+    };
+    match print(&[greeting]) {
+        true => serve(args, stream, stop, &mut print),
+        false => Ok(0),
+    }
+}
+
+/// Carries out the messages of an input until it ends, then undoes what lasts; returns how many
+/// limits could not be undone.
+fn serve(
+    args: &ServeArgs,
+    input: impl Read + Send + 'static,
+    stop: &Stop,
+    print: &mut dyn FnMut(&[Value]) -> bool,
+) -> Result<usize, Failure> {
+    let store = LeaseStore::open(&args.store.state).map_err(failure)?;
+    let opened = ActService::open(store, args.policy.policy(), find(args));
+    let (mut service, steps) = opened.map_err(failure)?;
+    let mut is_read = print(&steps);
+    let messages = messages(input);
+    while is_read && stop.signal().is_none() {
         let steps = match messages.recv_timeout(POLL_EVERY) {
             Ok(Some(message)) => service.receive(&message, wall_clock()),
             Err(RecvTimeoutError::Timeout) => service.poll(wall_clock()),
             // An invalid message is of a process that cannot be trusted any more.
             Ok(None) | Err(RecvTimeoutError::Disconnected) => break,
         };
-        is_read &= print(steps);
-        if !is_read {
-            break;
-        }
+        is_read = print(&steps);
     }
-    print(service.close(wall_clock()));
-    match service.leases().count() {
+    print(&service.close(wall_clock()));
+    Ok(service.leases().count())
+}
+
+fn ended(left: usize) -> Result<Ending, Failure> {
+    match left {
         0 => Ok(Ending::Done),
         left => Err(Failure::world(format_args!(
             "{left} limits could not be undone; `weir act undo --all` tries again"
@@ -102,11 +233,11 @@ fn find(args: &ServeArgs) -> FindTarget {
     })
 }
 
-/// The messages on standard input; `None` is an invalid one. The channel closes at its end.
-fn messages() -> Receiver<Option<ActMessage>> {
+/// The messages of an input; `None` is an invalid one. The channel closes at its end.
+fn messages(input: impl Read + Send + 'static) -> Receiver<Option<ActMessage>> {
     let (send, receive) = sync_channel(WAITING_MAX);
     thread::spawn(move || {
-        let mut input = BufReader::new(io::stdin());
+        let mut input = BufReader::new(input);
         loop {
             let mut line = String::new();
             let read = input.by_ref().take(MESSAGE_BYTES_MAX).read_line(&mut line);
@@ -123,8 +254,33 @@ fn messages() -> Receiver<Option<ActMessage>> {
     receive
 }
 
-/// Prints steps; false if they are not read any more.
-fn print(steps: Vec<Value>) -> bool {
-    let lines: String = steps.iter().map(|step| format!("{step}\n")).collect();
-    lines.is_empty() || output::print(&lines).is_ok()
+/// Steps as JSON, one a line.
+fn lines(steps: &[Value]) -> String {
+    steps.iter().map(|step| format!("{step}\n")).collect()
+}
+
+/// Prints steps for the log of the service.
+fn log(steps: &[Value]) {
+    let is_step = |step: &&Value| step["event"] != "serving";
+    let lines = steps.iter().filter(is_step);
+    let lines: String = lines.map(|step| format!("{}\n", step_line(step))).collect();
+    if !lines.is_empty() {
+        // Without a reader of the log, actions and their undoing continue.
+        let _ = output::print(&lines);
+    }
+}
+
+/// A step of an action in a line.
+pub fn step_line(step: &Value) -> String {
+    let value = |name: &str| step[name].as_str().unwrap_or("").to_owned();
+    let at = time::readable(step["at"].as_i64().unwrap_or(0));
+    let disk = [value("vm"), value("disk")].join(" ");
+    let line = format!(
+        "{} action {} on {}: {}",
+        value("alert"),
+        value("event"),
+        disk.trim(),
+        value("text")
+    );
+    format!("{at} {}", text::shown(line.trim()))
 }

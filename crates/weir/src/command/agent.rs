@@ -82,6 +82,10 @@ pub struct AgentArgs {
     /// File with the token of this agent
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
+    /// Socket of `weir act serve`, which carries out what the monitor's alerts do on this host
+    /// [default: /run/weir-act/act.sock]
+    #[arg(long, value_name = "PATH")]
+    act_socket: Option<PathBuf>,
     #[command(flatten)]
     source_config: SourceConfigArgs,
     #[command(flatten)]
@@ -200,6 +204,7 @@ pub fn run(args: &AgentArgs, verbose: bool) -> Result<Ending, Failure> {
         self_test,
         once: args.source_config.once,
         status: status.clone(),
+        act_socket: config.act_socket.clone(),
     };
     let hello = Hello {
         host: host.as_str().to_string(),
@@ -285,6 +290,9 @@ impl AgentArgs {
         put(&self.host, &mut config.host);
         if let Some(state) = &self.state {
             config.state.clone_from(state);
+        }
+        if let Some(socket) = &self.act_socket {
+            config.act_socket.clone_from(socket);
         }
         if self.token_file.is_some() {
             config.token_file.clone_from(&self.token_file);

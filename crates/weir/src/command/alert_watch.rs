@@ -7,8 +7,6 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use serde_json::{Value, json};
-use weir_act::limit::IOPS_FLOOR;
-use weir_act::policy::TARGETS_MAX;
 use weir_alert::actor::Actor;
 use weir_alert::alert_log::AlertLog;
 use weir_alert::board::AlertConsumer;
@@ -29,6 +27,7 @@ use weir_sink::{SinkError, Target, Watermark, text, time};
 use weir_tap::ebpf::Files;
 
 use super::act;
+use super::act_serve::{PolicyArgs, step_line};
 use super::alert::{AlertFileArgs, ReadAlerts};
 use crate::args::{LimitArgs, SourceArgs};
 
@@ -122,16 +121,8 @@ impl ReceiverArgs {
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Actions")]
 struct ActionArgs {
-    /// Carry out the actions of alerts on these VMs: a name, in which * stands for any text; may be
-    /// repeated [default: actions are proposed only]
-    #[arg(long, value_name = "VM")]
-    act: Vec<String>,
-    /// Lowest limit of requests per second; a lower one is raised to it
-    #[arg(long, value_name = "COUNT", default_value_t = IOPS_FLOOR)]
-    act_floor: u64,
-    /// Maximum number of actions at a time
-    #[arg(long, value_name = "COUNT", default_value_t = TARGETS_MAX)]
-    act_targets: usize,
+    #[command(flatten)]
+    policy: PolicyArgs,
     /// Directory of the leases of actions
     #[arg(long, value_name = "DIR", default_value = act::DIRECTORY)]
     act_state: PathBuf,
@@ -140,23 +131,27 @@ struct ActionArgs {
 impl ActionArgs {
     /// The process that carries out actions.
     fn start(&self, source: &SourceArgs) -> Result<Actor, Failure> {
-        let mut program: Vec<OsString> = ["/proc/self/exe", "act", "serve"].map(Into::into).into();
+        let mut program: Vec<OsString> = ["/proc/self/exe", "act", "serve", "--stdin"]
+            .map(Into::into)
+            .into();
         let mut add = |option: &str, value: &OsStr| {
             let mut arg = OsString::from(format!("--{option}="));
             arg.push(value);
             program.push(arg);
         };
         add("state", self.act_state.as_os_str());
-        add("floor", self.act_floor.to_string().as_ref());
-        add("targets", self.act_targets.to_string().as_ref());
-        for vm in &self.act {
-            add("allow", vm.as_ref());
+        let PolicyArgs {
+            act,
+            act_floor,
+            act_targets,
+        } = &self.policy;
+        add("act-floor", act_floor.to_string().as_ref());
+        add("act-targets", act_targets.to_string().as_ref());
+        for vm in act {
+            add("act", vm.as_ref());
         }
         for declared in source.declared() {
             add("declare", declared.to_string().as_ref());
-        }
-        if !self.act.is_empty() {
-            program.push("--apply".into());
         }
         let started = Actor::start(&program);
         started.map_err(|e| Failure::world(format_args!("`weir act serve` cannot be started: {e}")))
@@ -310,21 +305,6 @@ impl Watch {
             false => self.target.flush(),
         }
     }
-}
-
-/// A step of an action in a line.
-fn step_line(step: &Value) -> String {
-    let value = |name: &str| step[name].as_str().unwrap_or("").to_owned();
-    let at = time::readable(step["at"].as_i64().unwrap_or(0));
-    let disk = [value("vm"), value("disk")].join(" ");
-    let line = format!(
-        "{} action {} on {}: {}",
-        value("alert"),
-        value("event"),
-        disk.trim(),
-        value("text")
-    );
-    format!("{at} {}", text::shown(line.trim()))
 }
 
 impl AlertConsumer for Watch {

@@ -12,7 +12,7 @@ use crate::live::watched_disk;
 use crate::support::{Scratch, interrupt, run, skipped, weir};
 
 /// A group of the blkio controller with a load; both end with the test.
-struct Load {
+pub struct Load {
     group: PathBuf,
     child: Child,
 }
@@ -20,7 +20,7 @@ struct Load {
 impl Load {
     /// Writes so many blocks at random per second, until the test ends. The rate is bounded, as the
     /// requests of VMs that share a disk are transferred one by one: a loss makes alerts unknown.
-    fn start(test: &str, name: &str, disk: &LoopDisk, per_second: u32) -> Option<Load> {
+    pub fn start(test: &str, name: &str, disk: &LoopDisk, per_second: u32) -> Option<Load> {
         let name = format!("weir-{name}-{}-{test}", std::process::id());
         let group = PathBuf::from("/sys/fs/cgroup/blkio").join(name);
         if let Err(error) = fs::create_dir(&group) {
@@ -54,16 +54,16 @@ impl Load {
     }
 
     /// The declaration of its process as a VM.
-    fn declared(&self, vm: &str) -> String {
+    pub fn declared(&self, vm: &str) -> String {
         format!("{vm}=pid:{}", self.child.id())
     }
 
     /// The limits of writes per second, a line for each device.
-    fn limit(&self) -> String {
+    pub fn limit(&self) -> String {
         fs::read_to_string(self.group.join("blkio.throttle.write_iops_device")).unwrap()
     }
 
-    fn end(&mut self) {
+    pub fn end(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -59,7 +59,7 @@ pub async fn run(address: &str, rows: u64) -> Result<String, String> {
         return Err(format!("{acked} messages are acknowledged of {half}"));
     }
     send(&connection, &messages[acked..], acked as u64).await?;
-    if version().1 > 1 {
+    if version().1 > 2 {
         // A later version has messages and fields that this monitor does not know.
         for unknown in [&[0x9a, 0x06, 0][..], &[0x62, 3, 0x9a, 0x06, 0]] {
             let message = FlightData {

@@ -41,7 +41,7 @@ async fn main() {
 
 /// The version that this side states.
 fn version() -> (u32, u32) {
-    let text = std::env::var("WEIR_TEST_VERSION").unwrap_or_else(|_| "4.0".into());
+    let text = std::env::var("WEIR_TEST_VERSION").unwrap_or_else(|_| "4.1".into());
     let (major, minor) = text.split_once('.').expect("MAJOR.MINOR");
     let number = |text: &str| text.parse().expect("a number");
     (number(major), number(minor))

@@ -1,6 +1,6 @@
 //! The messages of the previous minor version of the protocol.
 //!
-//! Generated from `previous/weir-4.0.proto` by `cargo xtask proto`; change that file instead.
+//! Generated from `previous/weir-4.1.proto` by `cargo xtask proto`; change that file instead.
 
 /// A message of an agent.
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -12,7 +12,7 @@ pub struct FromAgent {
     /// The content; absent if the receiver does not know the message.
     #[prost(
         oneof = "from_agent::Body",
-        tags = "2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12"
+        tags = "2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13"
     )]
     pub body: ::core::option::Option<from_agent::Body>,
 }
@@ -56,6 +56,10 @@ pub mod from_agent {
         /// The state of the agent; only the newest is relevant.
         #[prost(message, tag = "12")]
         Status(super::Status),
+        /// Since 4.1, after every welcome: the capabilities of the agent's sources, as MessagePack
+        /// of weir_model::Capabilities.
+        #[prost(bytes, tag = "13")]
+        Capabilities(::prost::alloc::vec::Vec<u8>),
     }
 }
 /// A message of the monitor.

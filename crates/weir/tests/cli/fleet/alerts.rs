@@ -121,7 +121,7 @@ fn a_file_of_alerts_with_errors_is_refused_before_the_monitor_starts() {
                act limit vm, 50 as iops for 1 min";
     let act = check(act);
     assert!(
-        act.code == 2 && act.err.contains("weir alert watch"),
+        act.code == 2 && act.err.contains("no label `host`"),
         "{}",
         act.err
     );

@@ -2,6 +2,7 @@
 //! and clients.
 
 mod access;
+mod actions;
 mod alerts;
 mod answers;
 mod console;

@@ -1,0 +1,207 @@
+//! [`FleetActions`]: what the alerts of a fleet do on its hosts, stored across restarts of the
+//! monitor.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use weir_act::policy::ActRequest;
+use weir_model::{Nanos, Symbol};
+use weir_runtime::private;
+use weir_wire::Action;
+
+use crate::event::{AlertEvent, AlertKey};
+use crate::instances::RuleRun;
+use crate::machine::AlertState;
+use crate::witness::Witnesses;
+
+/// The label with the host on which an action is carried out.
+pub const HOST_LABEL: &str = "host";
+
+/// The version of the file; another one is not read.
+const VERSION: u32 = 1;
+
+/// The file in the directory of the states.
+pub const FILE: &str = "actions.json";
+
+/// See the module's documentation.
+pub struct FleetActions {
+    path: PathBuf,
+    wanted: BTreeMap<String, WantedAction>,
+    witnesses: Witnesses,
+    /// The hosts whose actions have changed and were not passed to the monitor.
+    changed: BTreeSet<String>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Content {
+    version: u32,
+    actions: Vec<WantedAction>,
+}
+
+/// An action that should last.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct WantedAction {
+    host: String,
+    alert: String,
+    key: AlertKey,
+    fired_at: Nanos,
+    request: ActRequest,
+    /// What its witness showed.
+    verdict: Option<(bool, String)>,
+}
+
+impl FleetActions {
+    /// The actions of the file in `directory` whose instances are still present in `runs`.
+    ///
+    /// # Errors
+    /// When the file cannot be read, or is not such a file.
+    pub fn open(directory: &Path, runs: &[RuleRun]) -> io::Result<FleetActions> {
+        let path = directory.join(FILE);
+        let content = match fs::read(&path) {
+            Ok(text) => serde_json::from_slice(&text)?,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Content {
+                version: VERSION,
+                actions: Vec::new(),
+            },
+            Err(error) => return Err(error),
+        };
+        if content.version != VERSION {
+            let version = content.version;
+            let why = format!("its version is {version}, expected {VERSION}");
+            return Err(io::Error::new(io::ErrorKind::InvalidData, why));
+        }
+        let mut actions = FleetActions {
+            path,
+            wanted: BTreeMap::new(),
+            witnesses: Witnesses::default(),
+            changed: BTreeSet::new(),
+        };
+        for action in content.actions {
+            let run = runs.iter().find(|run| run.rule().name == action.alert);
+            let is_present = run.is_some_and(|run| {
+                let mut keys = run.states().map(|(key, _)| key);
+                run.rule().act.is_some() && keys.any(|key| *key == action.key)
+            });
+            if !is_present {
+                continue;
+            }
+            if action.verdict.is_none() {
+                let key = action.key.clone();
+                actions.witnesses.add(&action.alert, key, action.fired_at);
+            }
+            actions.changed.insert(action.host.clone());
+            let instance = action.request.instance.clone();
+            actions.wanted.insert(instance, action);
+        }
+        Ok(actions)
+    }
+
+    /// Applies an event.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn event(&mut self, event: &AlertEvent) -> io::Result<()> {
+        match (&event.action, event.to) {
+            (Some(request), _) => {
+                // A row without a host is of none that could carry it out.
+                let Some(host) = event.label(HOST_LABEL) else {
+                    return Ok(());
+                };
+                let action = WantedAction {
+                    host: host.to_owned(),
+                    alert: event.alert.clone(),
+                    key: event.key(),
+                    fired_at: event.at,
+                    request: request.clone(),
+                    verdict: None,
+                };
+                self.witnesses.add(&event.alert, event.key(), event.at);
+                self.changed.insert(action.host.clone());
+                self.wanted.insert(request.instance.clone(), action);
+                self.store()
+            }
+            (None, AlertState::Clear) => {
+                self.witnesses.remove(&event.alert, event.key());
+                match self.wanted.remove(&event.instance()) {
+                    Some(action) => {
+                        self.changed.insert(action.host);
+                        self.store()
+                    }
+                    None => Ok(()),
+                }
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Judges the witnesses at a watermark.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn advance(&mut self, at: Nanos, rules: &[RuleRun]) -> io::Result<()> {
+        let verdicts = self.witnesses.judge(at, rules);
+        if verdicts.is_empty() {
+            return Ok(());
+        }
+        for verdict in verdicts {
+            if let Some(action) = self.wanted.get_mut(&verdict.instance) {
+                action.verdict = Some((verdict.has_helped, verdict.effect));
+                self.changed.insert(action.host.clone());
+            }
+        }
+        self.store()
+    }
+
+    /// All actions of each host whose actions have changed since the last call.
+    pub fn changes(&mut self) -> Vec<(Symbol, Vec<Action>)> {
+        let hosts = std::mem::take(&mut self.changed).into_iter();
+        let of_host = |host: String| {
+            let actions = self.wanted.values().filter(|action| action.host == host);
+            let actions = actions.map(WantedAction::message).collect();
+            Some((symbol(&host)?, actions))
+        };
+        hosts.filter_map(of_host).collect()
+    }
+
+    /// The hosts on which actions should last.
+    pub fn hosts(&self) -> HashSet<Symbol> {
+        let hosts = self.wanted.values();
+        hosts.filter_map(|action| symbol(&action.host)).collect()
+    }
+
+    fn store(&self) -> io::Result<()> {
+        let content = Content {
+            version: VERSION,
+            actions: self.wanted.values().cloned().collect(),
+        };
+        private::replace(&self.path, &serde_json::to_vec(&content)?)
+    }
+}
+
+impl WantedAction {
+    fn message(&self) -> Action {
+        let (request, limit) = (&self.request, &self.request.limit);
+        let (has_helped, effect) = self.verdict.clone().unzip();
+        Action {
+            instance: request.instance.clone(),
+            fired_at_ns: self.fired_at,
+            vm: request.vm.clone(),
+            disk: request.disk.clone(),
+            iops: limit.iops,
+            bytes_per_second: limit.bytes,
+            weight: limit.weight,
+            hold_ns: request.hold_ns,
+            cooldown_ns: request.cooldown_ns,
+            has_helped,
+            effect: effect.unwrap_or_default(),
+        }
+    }
+}
+
+/// The name of a host; that of a row is known already.
+fn symbol(host: &str) -> Option<Symbol> {
+    Symbol::try_new(host).ok()
+}
