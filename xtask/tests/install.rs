@@ -37,6 +37,10 @@ const VOLATILE: &[&str] = &[
 /// (19), CAP_PERFMON (38) and CAP_BPF (39).
 const OBSERVING: &str = "000000c000080004";
 
+/// Those of `weir act serve`: CAP_CHOWN (bit 0), CAP_DAC_OVERRIDE (1), CAP_DAC_READ_SEARCH (2) and
+/// CAP_SYS_PTRACE (19).
+const ACTING: &str = "0000000000080007";
+
 /// Starts a tapdisk with the example of the package, for an image where libvirt keeps them.
 const TAPDISK: &str = "
 set -e
@@ -244,7 +248,7 @@ fn the_package_installs_upgrades_and_leaves_nothing() {
         "apt-get install -y {first} && weir doctor && weir top -b -n 1"
     ));
     root.run("getent group weir && man=/usr/share/man/man1/weir-top.1.gz && test -s $man");
-    for service in ["weir-agent", "weir-monitor", "weir-exporter"] {
+    for service in ["weir-act", "weir-agent", "weir-monitor", "weir-exporter"] {
         assert_eq!(
             root.property(service, "ActiveState"),
             "inactive",
@@ -258,7 +262,7 @@ fn the_package_installs_upgrades_and_leaves_nothing() {
     }
     root.run("cd /usr/lib/systemd/system && systemd-analyze verify --man=no ./weir-*.service");
 
-    root.run("systemctl start weir-monitor weir-agent weir-exporter");
+    root.run("systemctl start weir-act weir-monitor weir-agent weir-exporter");
     root.run(TAPDISK);
     services_have_only_their_rights(&root);
     let status = root.run("weir tapdisk status --json /run/weir-tapdisk/web/vda.tap");
@@ -312,9 +316,11 @@ fn the_package_installs_upgrades_and_leaves_nothing() {
     );
 }
 
-/// Each service runs as a dynamic user, with the capabilities of its unit in effect and no others.
+/// Each service runs as a dynamic user, only `weir act serve` as root, with the capabilities of its
+/// unit in effect and no others.
 fn services_have_only_their_rights(root: &Root) {
     let expected = [
+        ("weir-act", ACTING),
         ("weir-agent", OBSERVING),
         ("weir-monitor", "0000000000000000"),
         ("weir-exporter", OBSERVING),
@@ -336,10 +342,13 @@ fn services_have_only_their_rights(root: &Root) {
             .unwrap_or("0")
             .parse()
             .unwrap();
-        assert!(
-            (61_184..=65_519).contains(&user),
-            "{service} runs as user {user}"
-        );
+        match service {
+            "weir-act" => assert_eq!(user, 0),
+            service => assert!(
+                (61_184..=65_519).contains(&user),
+                "{service} runs as user {user}"
+            ),
+        }
         assert_eq!(field("NoNewPrivs:"), "1", "{service}");
     }
 }

@@ -18,6 +18,7 @@ const INSTALLED: &[&str] = &[
     "/etc/weir/monitor.toml",
     "/etc/weir/tapdisk/",
     "/usr/bin/weir",
+    "/usr/lib/systemd/system/weir-act.service",
     "/usr/lib/systemd/system/weir-agent.service",
     "/usr/lib/systemd/system/weir-exporter.service",
     "/usr/lib/systemd/system/weir-monitor.service",
@@ -267,6 +268,7 @@ fn bill_of_materials(file: &Path) {
 /// systemd accepts the installed units, and their exposure is below 3 of 10.
 fn units(test: &str, tree: &Path) {
     for unit in [
+        "weir-act",
         "weir-agent",
         "weir-exporter",
         "weir-monitor",

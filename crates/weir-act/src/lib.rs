@@ -3,10 +3,10 @@
 //! A [`knob`] is a setting of the host that limits a disk: of a cgroup ([`weight`] or its limits),
 //! of [`systemd`] or [`libvirt`] where they own it, of QEMU, or of a [`tapdisk`]. [`limit`]
 //! computes its value, [`target`] finds the knob of a VM's disk. A [`policy`] states what alerts
-//! may do, and the [`service`] carries out what they request by a [`link`]. A [`lease`] is the time for which a
-//! knob has another value; [`store`] has the leases on disk, before the knob is written, so that
-//! the next process can undo what a killed one has left. Undoing compares: a value of another
-//! program stays as it is.
+//! may do, and the [`service`] carries out what they request by a [`link`]. A [`lease`] is the time
+//! for which a knob has another value; [`store`] has the leases on disk, before the knob is
+//! written, so that the next process can undo what a killed one has left. Undoing compares: a value
+//! of another program stays as it is.
 
 pub mod backtest;
 pub mod command;

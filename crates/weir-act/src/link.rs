@@ -23,8 +23,8 @@ pub const SOCKET: &str = "/run/weir-act/act.sock";
 /// The longest wait until a message is accepted.
 const SEND_MAX: Duration = Duration::from_secs(1);
 
-/// How long the process that serves a socket may take to greet.
-const GREET_MAX: Duration = Duration::from_secs(2);
+/// The longest wait until the process that serves a socket answers.
+const HANDSHAKE_MAX: Duration = Duration::from_secs(2);
 
 /// Maximum bytes of a step.
 const STEP_BYTES_MAX: u64 = 64 << 10;
@@ -62,7 +62,7 @@ impl ActLink {
         let stream = UnixStream::connect(socket)?;
         stream.set_write_timeout(Some(SEND_MAX))?;
         let steps = read_steps(stream.try_clone()?);
-        let greeting = steps.recv_timeout(GREET_MAX).map_err(|_| {
+        let greeting = steps.recv_timeout(HANDSHAKE_MAX).map_err(|_| {
             let why = "it does not answer, or another process is connected to it";
             io::Error::new(io::ErrorKind::TimedOut, why)
         })?;

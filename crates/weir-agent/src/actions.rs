@@ -15,7 +15,7 @@ use weir_act::limit::Limit;
 use weir_act::link::ActLink;
 use weir_act::policy::ActRequest;
 use weir_act::service::ActMessage;
-use weir_wire::Action;
+use weir_wire::AlertAction;
 
 /// How long actions last without the monitor that requested them.
 pub const MONITOR_LOST_AFTER: Duration = Duration::from_secs(30);
@@ -34,7 +34,7 @@ pub struct HostActions {
     /// When it was tried to connect.
     tried: Option<Instant>,
     /// What the monitor requested last.
-    wanted: Vec<Action>,
+    wanted: Vec<AlertAction>,
     requested: Requested,
     /// What was reported last as the reason that nothing can be requested.
     failure: Option<String>,
@@ -58,7 +58,7 @@ struct RequestedAction {
 pub enum ActionReport {
     /// A step, as `weir act serve` prints it.
     Step(Value),
-    /// Actions are wanted, and cannot be requested.
+    /// AlertActions are wanted, and cannot be requested.
     Failed(String),
 }
 
@@ -77,7 +77,7 @@ impl HostActions {
     }
 
     /// All actions that should last.
-    pub fn set(&mut self, wanted: Vec<Action>) -> Vec<ActionReport> {
+    pub fn set(&mut self, wanted: Vec<AlertAction>) -> Vec<ActionReport> {
         self.wanted = wanted;
         self.poll()
     }
@@ -169,10 +169,10 @@ impl HostActions {
 
 impl Requested {
     /// The messages that make the requested actions the wanted ones.
-    fn changes(&mut self, wanted: &[Action]) -> Vec<ActMessage> {
+    fn changes(&mut self, wanted: &[AlertAction]) -> Vec<ActMessage> {
         let mut messages = Vec::new();
         self.0.retain(|instance, known| {
-            let is_same = |action: &&Action| {
+            let is_same = |action: &&AlertAction| {
                 action.instance == *instance && action.fired_at_ns == known.fired_at_ns
             };
             let is_wanted = wanted.iter().find(is_same).is_some();
@@ -214,7 +214,7 @@ impl Requested {
 }
 
 /// The request of an action.
-fn request(action: &Action) -> ActRequest {
+fn request(action: &AlertAction) -> ActRequest {
     ActRequest {
         instance: action.instance.clone(),
         vm: action.vm.clone(),
@@ -233,13 +233,13 @@ fn request(action: &Action) -> ActRequest {
 mod tests {
     use super::*;
 
-    fn action(instance: &str, fired_at_ns: i64) -> Action {
-        Action {
+    fn action(instance: &str, fired_at_ns: i64) -> AlertAction {
+        AlertAction {
             instance: instance.to_owned(),
             fired_at_ns,
             vm: "mail".to_owned(),
             iops: Some(100),
-            ..Action::default()
+            ..AlertAction::default()
         }
     }
 
@@ -257,10 +257,10 @@ mod tests {
     #[test]
     fn the_difference_to_what_is_wanted_is_requested_once() {
         let mut requested = Requested::default();
-        let mut changes = |wanted: &[Action]| -> Vec<String> {
+        let mut changes = |wanted: &[AlertAction]| -> Vec<String> {
             requested.changes(wanted).iter().map(shown).collect()
         };
-        let judged = |has_helped| Action {
+        let judged = |has_helped| AlertAction {
             has_helped: Some(has_helped),
             ..action("b", 1)
         };

@@ -14,7 +14,7 @@ use weir_act::service::ActMessage;
 use crate::event::AlertEvent;
 use crate::instances::RuleRun;
 use crate::machine::AlertState;
-use crate::witness::{Verdict, Witnesses};
+use crate::witness::{WitnessResult, Witnesses};
 
 /// How long the end of a run waits until everything is undone.
 const CLOSE_WITHIN: Duration = Duration::from_secs(20);
@@ -74,7 +74,7 @@ impl Actor {
     pub fn advance(&mut self, at: i64, rules: &[RuleRun]) -> io::Result<()> {
         let verdicts = self.witnesses.judge(at, rules).into_iter();
         let messages = verdicts.map(|verdict| {
-            let Verdict {
+            let WitnessResult {
                 instance, effect, ..
             } = verdict;
             match verdict.has_helped {

@@ -2,9 +2,9 @@
 //!
 //! Each rule is a query of the monitor, whose results go to the [`Board`] of the rules. Its events
 //! go to the receivers, to a file, and back to the monitor as stream `alerts` and relation
-//! `alert_states`. What they do is carried out by the agent of its host. States are stored, so that no instance fires a second time after a restart of
-//! the monitor. The instances of a host whose agent is silent are unknown; without a label `host`,
-//! all instances of the rule.
+//! `alert_states`. What they do is carried out by the agent of its host. States are stored, so that
+//! no instance fires a second time after a restart of the monitor. The instances of a host
+//! whose agent is silent are unknown; without a label `host`, all instances of the rule.
 
 use std::collections::{BTreeSet, HashSet};
 use std::path::{Path, PathBuf};

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use weir_act::policy::ActRequest;
 use weir_model::{Nanos, Symbol};
 use weir_runtime::private;
-use weir_wire::Action;
+use weir_wire::AlertAction;
 
 use crate::event::{AlertEvent, AlertKey};
 use crate::instances::RuleRun;
@@ -156,7 +156,7 @@ impl FleetActions {
     }
 
     /// All actions of each host whose actions have changed since the last call.
-    pub fn changes(&mut self) -> Vec<(Symbol, Vec<Action>)> {
+    pub fn changes(&mut self) -> Vec<(Symbol, Vec<AlertAction>)> {
         let hosts = std::mem::take(&mut self.changed).into_iter();
         let of_host = |host: String| {
             let actions = self.wanted.values().filter(|action| action.host == host);
@@ -182,10 +182,10 @@ impl FleetActions {
 }
 
 impl WantedAction {
-    fn message(&self) -> Action {
+    fn message(&self) -> AlertAction {
         let (request, limit) = (&self.request, &self.request.limit);
         let (has_helped, effect) = self.verdict.clone().unzip();
-        Action {
+        AlertAction {
             instance: request.instance.clone(),
             fired_at_ns: self.fired_at,
             vm: request.vm.clone(),

@@ -16,7 +16,7 @@ pub struct Witnesses {
 
 /// What a witness showed of an action.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Verdict {
+pub struct WitnessResult {
     /// The instance of the alert.
     pub instance: String,
     /// Whether the condition held in time.
@@ -37,7 +37,7 @@ impl Witnesses {
     }
 
     /// What is known at a watermark and was not before.
-    pub fn judge(&mut self, at: Nanos, rules: &[RuleRun]) -> Vec<Verdict> {
+    pub fn judge(&mut self, at: Nanos, rules: &[RuleRun]) -> Vec<WitnessResult> {
         let mut verdicts = Vec::new();
         self.judging.retain(|(alert, key), since| {
             let run = rules.iter().find(|run| run.rule().name == *alert);
@@ -56,7 +56,7 @@ impl Witnesses {
                 }
                 _ => return true,
             };
-            verdicts.push(Verdict {
+            verdicts.push(WitnessResult {
                 instance,
                 has_helped,
                 effect,

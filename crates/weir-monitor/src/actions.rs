@@ -5,18 +5,18 @@ use std::collections::HashMap;
 use tracing::warn;
 use weir_model::{Nanos, Symbol};
 use weir_wire::message::ACTIONS_MAX;
-use weir_wire::{Action, Actions, MonitorMessage};
+use weir_wire::{AlertAction, AlertActions, MonitorMessage};
 
 use super::Monitor;
 
 /// The actions of each host that has some.
-pub(super) type HostActions = HashMap<Symbol, Vec<Action>>;
+pub(super) type HostActions = HashMap<Symbol, Vec<AlertAction>>;
 
 impl Monitor {
     /// Replaces the actions that should last on a host. Its agent receives all of them now and
     /// after every welcome; it carries out what its own policy permits. Those beyond the bounds of
     /// the protocol are left out.
-    pub fn set_actions(&mut self, host: Symbol, mut actions: Vec<Action>, now: Nanos) {
+    pub fn set_actions(&mut self, host: Symbol, mut actions: Vec<AlertAction>, now: Nanos) {
         actions.retain(|action| match action.check() {
             Ok(()) => true,
             Err(error) => {
@@ -36,21 +36,21 @@ impl Monitor {
             return;
         };
         let agent = self.agents.get_mut(&id).expect("the host's agent is known");
-        if agent.order_actions(Actions { actions }) {
+        if agent.order_actions(AlertActions { actions }) {
             self.send_orders(id, now);
         }
     }
 
     /// The actions that should last on a host.
-    pub(super) fn actions_of(&self, host: Symbol) -> Actions {
+    pub(super) fn actions_of(&self, host: Symbol) -> AlertActions {
         let actions = self.actions.get(&host).cloned().unwrap_or_default();
-        Actions { actions }
+        AlertActions { actions }
     }
 }
 
 impl super::AgentState {
     /// Queues the actions of its host; false if its version does not know them.
-    pub(super) fn order_actions(&mut self, actions: Actions) -> bool {
+    pub(super) fn order_actions(&mut self, actions: AlertActions) -> bool {
         let knows = self.session.as_ref().is_some_and(|s| s.knows_actions);
         if !knows && self.session.is_some() && !actions.actions.is_empty() {
             let host = self.host;

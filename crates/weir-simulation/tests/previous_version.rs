@@ -25,8 +25,8 @@ use weir_runtime::run_loop::wall_clock;
 use weir_sink::InstantUnit;
 use weir_wire::message::VERSION;
 use weir_wire::{
-    Action, AgentMessage, ChannelId, Dial, Hello, MonitorMessage, NextEvent, Server, ServerOptions,
-    Uplink, UplinkEvent, UplinkOptions,
+    AgentMessage, AlertAction, ChannelId, Dial, Hello, MonitorMessage, NextEvent, Server,
+    ServerOptions, Uplink, UplinkEvent, UplinkOptions,
 };
 
 const QUERY: &str = "select bytes from IO";
@@ -92,9 +92,9 @@ fn on_a_monitor<T>(agent: impl FnOnce(&str) -> T) -> (T, Results) {
         let mut monitor = Monitor::new(1, MonitorOptions::default(), wall_clock());
         let started = monitor.start("q", &cut, false, publisher, wall_clock());
         started.unwrap();
-        let action = Action {
+        let action = AlertAction {
             instance: "noisy{}".into(),
-            ..Action::default()
+            ..AlertAction::default()
         };
         monitor.set_actions(Symbol::new("previous"), vec![action], wall_clock());
         let mut results = Results::default();

@@ -34,7 +34,7 @@ use crate::{EventCount, Tap, TapError, TapEvent};
 pub const ALERTS_DIRECTORY: &str = "/var/lib/weir/alerts";
 
 /// The default directory of `weir act --state`.
-pub const ACTIONS_DIRECTORY: &str = "/var/lib/weir/act";
+pub const ACTIONS_DIRECTORY: &str = "/var/lib/weir-act";
 
 /// The file of changes of alerts, in the directory of `weir alert watch --state`.
 pub const ALERTS_FILE: &str = "events.jsonl";

@@ -43,8 +43,8 @@ pub use event::{
 };
 pub use intake::{Incoming, Intake};
 pub use message::{
-    Action, Actions, AgentMessage, ChannelCost, ChannelId, ChannelTally, EarlierProcess, Hello,
-    MonitorMessage, Note, SELF_TEST, StartChannel, Status, Welcome,
+    AgentMessage, AlertAction, AlertActions, ChannelCost, ChannelId, ChannelTally, EarlierProcess,
+    Hello, MonitorMessage, Note, SELF_TEST, StartChannel, Status, Welcome,
 };
 pub use peer::Peer;
 pub use server::{EventQueue, Limits, Listen, NextEvent, Server, ServerCount, ServerOptions};

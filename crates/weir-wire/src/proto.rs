@@ -92,10 +92,10 @@ pub mod from_monitor {
         /// The reply to a ping.
         #[prost(message, tag = "6")]
         Pong(super::Pong),
-        /// Since 4.2, after every welcome and at every change: all actions of alerts that should last
-        /// on the agent's host. Those that are not among them end.
+        /// Since 4.2, after every welcome and at every change: all actions of alerts that should
+        /// last on the agent's host. Those that are not among them end.
         #[prost(message, tag = "7")]
-        Actions(super::Actions),
+        Actions(super::AlertActions),
     }
 }
 /// The first message of an agent on a connection.
@@ -363,14 +363,14 @@ pub struct StartChannel {
 }
 /// Actions of alerts that should last on a host.
 #[derive(Clone, PartialEq, ::prost::Message)]
-pub struct Actions {
+pub struct AlertActions {
     /// The actions.
     #[prost(message, repeated, tag = "1")]
-    pub actions: ::prost::alloc::vec::Vec<Action>,
+    pub actions: ::prost::alloc::vec::Vec<AlertAction>,
 }
 /// What an alert does while an instance of it fires.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct Action {
+pub struct AlertAction {
     /// The instance: `noisy{host="a", vm="mail"}`.
     #[prost(string, tag = "1")]
     pub instance: ::prost::alloc::string::String,

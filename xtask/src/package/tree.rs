@@ -20,6 +20,10 @@ const FILES: &[(&str, &str)] = &[
         "usr/share/doc/weir/examples/tapdisk.toml",
     ),
     (
+        "packaging/weir-act.service",
+        "usr/lib/systemd/system/weir-act.service",
+    ),
+    (
         "packaging/weir-agent.service",
         "usr/lib/systemd/system/weir-agent.service",
     ),

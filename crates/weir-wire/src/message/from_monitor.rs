@@ -9,7 +9,7 @@ use super::{
 };
 use crate::error::Malformed;
 use crate::proto::from_monitor::Body;
-use crate::proto::{Action, FromMonitor, StartChannel, Welcome};
+use crate::proto::{AlertAction, FromMonitor, StartChannel, Welcome};
 
 impl FromMonitor {
     /// Decodes a message and checks it against every bound.
@@ -28,7 +28,7 @@ impl FromMonitor {
             Some(Body::HeartbeatInterval(ns)) => heartbeat(*ns)?,
             Some(Body::Actions(actions)) => {
                 at_most("actions", actions.actions.len(), ACTIONS_MAX)?;
-                actions.actions.iter().try_for_each(Action::check)?;
+                actions.actions.iter().try_for_each(AlertAction::check)?;
             }
             _ => {}
         }
@@ -72,7 +72,7 @@ impl Welcome {
     }
 }
 
-impl Action {
+impl AlertAction {
     /// Checks an action against the bounds of the protocol.
     ///
     /// # Errors

@@ -1,5 +1,5 @@
-//! `weir act serve`: carries out the actions of alerts, for the agent of this host, which connects to
-//! its socket, or for `weir alert watch`, which starts it and drops its own privileges.
+//! `weir act serve`: carries out the actions of alerts, for the agent of this host, which connects
+//! to its socket, or for `weir alert watch`, which starts it and drops its own privileges.
 
 use std::fs::DirBuilder;
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
