@@ -37,12 +37,19 @@ pub struct LeaseStore {
 }
 
 impl LeaseStore {
-    /// The store in `directory`, which is created.
+    /// The store in `directory`, which is created with an empty log: queries can read it from now
+    /// on.
     ///
     /// # Errors
     /// When it cannot be created.
     pub fn open(directory: &Path) -> Result<LeaseStore, ActError> {
         private::directory(directory).map_err(file(directory))?;
+        let log = directory.join(LOG);
+        if !log.exists() {
+            let mut options = OpenOptions::new();
+            let created = private::open(options.append(true).create(true), &log);
+            created.map_err(file(&log))?;
+        }
         Ok(LeaseStore {
             directory: directory.to_owned(),
         })

@@ -219,8 +219,9 @@ fn a_monitor_of_another_version_is_rejected() {
     check_script(
         Script::sends(vec![body(first)]),
         &format!(
-            "the monitor uses version 9.1 of the protocol, this agent version {VERSION}; \
-             run the same release"
+            "the monitor uses version 9.{} of the protocol, this agent version {VERSION}; \
+             run the same release",
+            VERSION.minor
         ),
     );
 }
