@@ -45,13 +45,20 @@ pub trait AlertConsumer: Send {
     }
 }
 
+/// Identifies a rule of a board.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct RuleId(usize);
+
 /// See the module's documentation.
 pub struct Board {
     rules: Vec<RuleRun>,
+    /// The number of each rule, in ascending order.
+    ids: Vec<RuleId>,
     /// How far each rule was applied.
     watermarks: Vec<i64>,
-    /// Events after the lowest watermark, with the positions of their rules.
-    waiting: Vec<(usize, AlertEvent)>,
+    rules_ever: usize,
+    /// Events after the lowest watermark, with their rules.
+    waiting: Vec<(RuleId, AlertEvent)>,
     consumer: Box<dyn AlertConsumer>,
     last: Option<Watermark>,
 }
@@ -62,22 +69,56 @@ impl Board {
         rules: Vec<RuleRun>,
         consumer: Box<dyn AlertConsumer>,
     ) -> (Arc<Mutex<Board>>, Vec<Box<dyn Sink>>) {
-        let count = rules.len();
         let board = Arc::new(Mutex::new(Board {
-            watermarks: vec![i64::MIN; count],
-            rules,
+            rules: Vec::new(),
+            ids: Vec::new(),
+            watermarks: Vec::new(),
+            rules_ever: 0,
             waiting: Vec::new(),
             consumer,
             last: None,
         }));
-        let sink = |rule| -> Box<dyn Sink> {
-            Box::new(RuleSink {
-                rule,
-                board: board.clone(),
-            })
-        };
-        let sinks = (0..count).map(sink).collect();
+        let rules = rules.into_iter();
+        let sinks = rules.map(|run| Board::add(&board, run).1).collect();
         (board, sinks)
+    }
+
+    /// Adds a rule, and returns its sink. Events of all rules wait for its first watermark.
+    pub fn add(board: &Arc<Mutex<Board>>, run: RuleRun) -> (RuleId, Box<dyn Sink>) {
+        let mut this = board.lock().expect("no panic while held");
+        let id = RuleId(this.rules_ever);
+        this.rules_ever += 1;
+        this.rules.push(run);
+        this.ids.push(id);
+        this.watermarks.push(i64::MIN);
+        let board = board.clone();
+        (id, Box::new(RuleSink { rule: id, board }))
+    }
+
+    /// Removes a rule at `at`: its instances clear.
+    ///
+    /// # Errors
+    /// Those of the consumer.
+    pub fn remove(&mut self, rule: RuleId, at: i64) -> Result<(), SinkError> {
+        let Some(index) = self.index(rule) else {
+            return Ok(());
+        };
+        let mut run = self.rules.remove(index);
+        self.ids.remove(index);
+        self.watermarks.remove(index);
+        // What waits for other rules happened before that.
+        let (mut ended, waiting): (Vec<_>, _) =
+            self.waiting.drain(..).partition(|(id, _)| *id == rule);
+        self.waiting = waiting;
+        run.end(at, &mut |event| ended.push((rule, event)));
+        ended
+            .iter()
+            .try_for_each(|(_, event)| self.consumer.event(event))
+    }
+
+    /// What identifies each rule, in the order of [`Board::rules`].
+    pub fn ids(&self) -> &[RuleId] {
+        &self.ids
     }
 
     /// The rules in their present state.
@@ -85,9 +126,11 @@ impl Board {
         &self.rules
     }
 
-    /// The hosts whose rows rule number `rule` lacks from now on.
-    pub fn set_silent(&mut self, rule: usize, hosts: &BTreeSet<String>) {
-        self.rules[rule].set_silent(hosts);
+    /// The hosts whose rows a rule lacks from now on.
+    pub fn set_silent(&mut self, rule: RuleId, hosts: &BTreeSet<String>) {
+        if let Some(index) = self.index(rule) {
+            self.rules[index].set_silent(hosts);
+        }
     }
 
     /// The last watermark of all rules.
@@ -103,15 +146,23 @@ impl Board {
         self.consumer.close(&self.rules)
     }
 
-    fn advance(&mut self, rule: usize, watermark: &Watermark) -> Result<(), SinkError> {
+    /// The position of a rule that was not removed.
+    fn index(&self, rule: RuleId) -> Option<usize> {
+        self.ids.binary_search(&rule).ok()
+    }
+
+    fn advance(&mut self, rule: RuleId, watermark: &Watermark) -> Result<(), SinkError> {
+        let Some(index) = self.index(rule) else {
+            return Ok(());
+        };
         let waiting = &mut self.waiting;
-        self.rules[rule].advance(watermark, &mut |event| waiting.push((rule, event)));
-        self.watermarks[rule] = watermark.at;
+        self.rules[index].advance(watermark, &mut |event| waiting.push((rule, event)));
+        self.watermarks[index] = watermark.at;
         let lowest = self.watermarks.iter().min().copied();
         if lowest < Some(watermark.at) {
             return Ok(());
         }
-        let key = |(rule, event): &(usize, AlertEvent)| (event.at, *rule);
+        let key = |(rule, event): &(RuleId, AlertEvent)| (event.at, *rule);
         self.waiting.sort_by_key(key);
         for (_, event) in self.waiting.drain(..) {
             self.consumer.event(&event)?;
@@ -123,7 +174,7 @@ impl Board {
 
 /// The sink of one rule.
 struct RuleSink {
-    rule: usize,
+    rule: RuleId,
     board: Arc<Mutex<Board>>,
 }
 
@@ -131,11 +182,20 @@ impl RuleSink {
     fn with<T>(&self, run: impl FnOnce(&mut Board) -> T) -> T {
         run(&mut self.board.lock().expect("no panic while held"))
     }
+
+    /// Its run, unless it was removed.
+    fn run(&self, with: impl FnOnce(&mut RuleRun)) {
+        self.with(|board| {
+            if let Some(index) = board.index(self.rule) {
+                with(&mut board.rules[index]);
+            }
+        });
+    }
 }
 
 impl Sink for RuleSink {
     fn write(&mut self, batch: &Batch) -> Result<(), SinkError> {
-        self.with(|board| board.rules[self.rule].write(batch));
+        self.run(|run| run.write(batch));
         Ok(())
     }
 
@@ -144,7 +204,7 @@ impl Sink for RuleSink {
     }
 
     fn fail(&mut self, error: &str) -> Result<(), SinkError> {
-        self.with(|board| board.rules[self.rule].fail(error.to_owned()));
+        self.run(|run| run.fail(error.to_owned()));
         Ok(())
     }
 

@@ -6,19 +6,20 @@
 //! no instance fires a second time after a restart of the monitor. The instances of a host
 //! whose agent is silent are unknown; without a label `host`, all instances of the rule.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use tracing::warn;
 use weir_model::alert::AlertChange;
-use weir_model::{Batch, Catalog, NANOS_PER_SECOND, Nanos, Symbol};
+use weir_model::{Batch, Catalog, NANOS_PER_SECOND, Nanos};
 use weir_monitor::{
     FleetCompleteness, Monitor, Prepared, Publisher, PublisherLimits, ResultObserver,
 };
 use weir_query::CheckOptions;
-use weir_query::alert::{AlertFile, AlertRule, compile_alerts};
+use weir_query::alert::{AlertRule, compile_alerts};
 use weir_query::engine::QueryId;
 use weir_runtime::config;
 use weir_runtime::failure::Failure;
@@ -28,11 +29,13 @@ use weir_runtime::run_loop::wall_clock;
 use weir_sink::{Sink, SinkError, Watermark};
 
 use crate::alert_log::{self, AlertLog};
-use crate::board::{AlertConsumer, Board};
+use crate::board::{AlertConsumer, Board, RuleId};
 use crate::event::AlertEvent;
 use crate::fleet_actions::{FILE as ACTIONS_FILE, FleetActions, HOST_LABEL};
 use crate::instances::RuleRun;
+use crate::machine::AlertState;
 use crate::notifier::Notifier;
+use crate::placed::{PlacedAlert, PlacedAlerts};
 use crate::receiver::open;
 use crate::routes::RouteFile;
 use crate::state_file::StateFile;
@@ -52,11 +55,11 @@ const LIMITS: PublisherLimits = PublisherLimits {
 };
 
 /// Checked alerts of a fleet with their routes.
+#[derive(Default)]
 pub struct FleetAlertFile {
-    file: AlertFile,
+    rules: Vec<AlertRule>,
     routes: RouteFile,
-    /// The texts of both files.
-    texts: [String; 2],
+    text_of_routes: String,
 }
 
 impl FleetAlertFile {
@@ -64,47 +67,34 @@ impl FleetAlertFile {
     ///
     /// # Errors
     /// All errors of the first file that has some.
-    pub fn read(alerts: &Path, routes: Option<&Path>) -> Result<FleetAlertFile, Failure> {
-        let text = QueryText::read(alerts)?;
-        let file = compile_alerts(&text.text, &Catalog::builtin(), &CheckOptions::live());
-        let file = file.map_err(|diagnostics| text.failure(&diagnostics))?;
-        let has_host = |rule: &AlertRule| {
-            let mut labels = rule.labels.iter();
-            labels.any(|(name, _)| name.eq_ignore_ascii_case(HOST_LABEL))
-        };
-        let mut rules = file.rules.iter();
-        if let Some(rule) = rules.find(|rule| rule.act.is_some() && !has_host(rule)) {
-            return Err(Failure::words(format_args!(
-                "{}: the alert `{}` has ACT, and no label `host`, on which it is carried out; \
-                 group by host and vm, and have host as a label",
-                alerts.display(),
-                rule.name
-            )));
+    pub fn read(alerts: Option<&Path>, routes: Option<&Path>) -> Result<FleetAlertFile, Failure> {
+        let mut file = FleetAlertFile::default();
+        if let Some(path) = alerts {
+            let text = QueryText::read(path)?;
+            let read = compile_alerts(&text.text, &Catalog::builtin(), &CheckOptions::live());
+            file.rules = read.map_err(|d| text.failure(&d))?.rules;
+            let acting = file.rules.iter().try_for_each(check_acting);
+            let name = path.display();
+            acting.map_err(|why| Failure::words(format_args!("{name}: {why}")))?;
         }
-        let (routes, text_of_routes) = match routes {
-            Some(path) => {
-                let routes = config::load::<RouteFile>(Some(path), "")?.config;
-                (routes, std::fs::read_to_string(path)?)
-            }
-            None => (RouteFile::default(), String::new()),
-        };
-        Ok(FleetAlertFile {
-            file,
-            routes,
-            texts: [text.text, text_of_routes],
-        })
+        if let Some(path) = routes {
+            file.routes = config::load::<RouteFile>(Some(path), "")?.config;
+            file.text_of_routes = std::fs::read_to_string(path)?;
+        }
+        Ok(file)
     }
+}
 
-    /// The queries of the rules.
-    ///
-    /// # Errors
-    /// When the monitor cannot run one of them.
-    fn prepared(&self, monitor: &Monitor) -> Result<Vec<Prepared>, Failure> {
-        let prepared = self.file.rules.iter().map(|rule| {
-            let prepared = Prepared::of_plan(&rule.plan, monitor);
-            prepared.map_err(|refusal| refused(&rule.name, &refusal.to_string()))
-        });
-        prepared.collect()
+/// Checks that an alert that acts has a host on which it does.
+pub(crate) fn check_acting(rule: &AlertRule) -> Result<(), String> {
+    let is_host = |(name, _): &(String, usize)| name.eq_ignore_ascii_case(HOST_LABEL);
+    match rule.act.is_none() || rule.labels.iter().any(is_host) {
+        true => Ok(()),
+        false => Err(format!(
+            "the alert `{}` has ACT, and no label `host`, on which it is carried out; group by \
+             host and vm, and have host as a label",
+            rule.name
+        )),
     }
 }
 
@@ -114,95 +104,49 @@ fn refused(rule: &str, why: &str) -> Failure {
 
 /// See the module's documentation.
 pub struct FleetAlerts {
+    directory: PathBuf,
     board: Arc<Mutex<Board>>,
+    notifier: Arc<Mutex<Notifier>>,
     reported: Arc<Mutex<Vec<AlertChange>>>,
     actions: Arc<Mutex<FleetActions>>,
-    /// Their queries.
-    queries: Vec<QueryId>,
-    /// Another file replaces them: the end of their queries is no failure.
-    is_replaced: Arc<AtomicBool>,
-    texts: [String; 2],
+    running: Vec<RunningRule>,
+    text_of_routes: String,
+    /// The rules of the file.
+    of_file: Vec<AlertRule>,
+    placed: PlacedAlerts,
+}
+
+/// A rule whose query runs.
+struct RunningRule {
+    rule: AlertRule,
+    id: RuleId,
+    query: QueryId,
+    /// It was removed: the end of its query is no failure.
+    is_removed: Arc<AtomicBool>,
 }
 
 impl FleetAlerts {
-    /// Replaces `current` by the alerts of a file, unless their texts are equal; true if it did.
-    /// Rules with the same text continue from their states, as after a restart of the monitor.
+    /// Starts the alerts of a file and those that clients have placed, with their states in
+    /// `directory`.
     ///
     /// # Errors
-    /// When a rule cannot run: then nothing has changed. When a file cannot be used: then no alert
-    /// runs.
-    pub fn replace(
-        current: &mut Option<FleetAlerts>,
-        file: Option<FleetAlertFile>,
-        directory: &Path,
-        monitor: &mut Monitor,
-        now: Nanos,
-    ) -> Result<bool, Failure> {
-        let texts = file.as_ref().map(|file| &file.texts);
-        if current.as_ref().map(|alerts| &alerts.texts) == texts {
-            return Ok(false);
-        }
-        if let Some(file) = &file {
-            file.prepared(monitor)?;
-        }
-        let before = match current.take() {
-            Some(alerts) => alerts.stop(monitor),
-            None => HashSet::new(),
-        };
-        let started = file.map(|file| FleetAlerts::start(file, directory, monitor, now));
-        let started = started.transpose();
-        let kept = match &started {
-            Ok(Some(alerts)) => alerts.acting_hosts(),
-            _ => HashSet::new(),
-        };
-        for host in before.difference(&kept) {
-            monitor.set_actions(*host, Vec::new(), now);
-        }
-        *current = started?;
-        Ok(true)
-    }
-
-    /// The hosts on which actions should last.
-    fn acting_hosts(&self) -> HashSet<Symbol> {
-        self.actions.lock().expect("no panic while held").hosts()
-    }
-
-    /// Stops the alerts; returns the hosts on which their actions last.
-    fn stop(mut self, monitor: &mut Monitor) -> HashSet<Symbol> {
-        self.advance(monitor);
-        self.close();
-        self.is_replaced.store(true, Ordering::Relaxed);
-        for query in &self.queries {
-            monitor.stop(*query, "the file of alerts was replaced");
-        }
-        monitor.clear_alerts();
-        self.acting_hosts()
-    }
-
-    /// Starts the alerts, with their states in `directory`.
-    ///
-    /// # Errors
-    /// When a file cannot be used, or a rule cannot run.
+    /// When a file cannot be used, or a rule of the file cannot run.
     pub fn start(
-        alerts: FleetAlertFile,
+        file: FleetAlertFile,
         directory: &Path,
         monitor: &mut Monitor,
         now: Nanos,
     ) -> Result<FleetAlerts, Failure> {
-        let prepared = alerts.prepared(monitor)?;
-        let FleetAlertFile {
-            file,
-            routes,
-            texts,
-        } = alerts;
         let failed = |path: &Path, error: std::io::Error| {
             Failure::world(format_args!("{}: {error}", path.display()))
         };
         let state = StateFile::new(directory).map_err(|e| failed(directory, e))?;
-        let definitions = file.rules.iter().map(|rule| (&*rule.name, &*rule.text));
+        let placed = PlacedAlerts::open(directory).map_err(|e| failed(directory, e))?;
+        let rules = [file.rules.clone(), placed_rules(&placed, &file.rules)].concat();
+        let definitions = rules.iter().map(|rule| (&*rule.name, &*rule.text));
         let saved = state.read(definitions);
         let mut saved = saved.map_err(|e| failed(state.path(), e))?;
-        let runs = file.rules.iter().map(|rule| {
+        let runs = rules.iter().map(|rule| {
             let saved = saved.remove(&rule.name);
             RuleRun::new(rule.clone(), saved).with_grace(RECONNECT_NS)
         });
@@ -213,13 +157,12 @@ impl FleetAlerts {
         let actions = FleetActions::open(directory, &runs);
         let actions = actions.map_err(|e| failed(&directory.join(ACTIONS_FILE), e))?;
         let actions = Arc::new(Mutex::new(actions));
-        let receivers = open::open(&routes.receivers, Some(directory))?;
-        let notifier = Notifier::new(receivers, &routes).with_silences(directory);
-        let mut notifier = notifier.map_err(|e| failed(directory, e))?;
+        let mut notifier = notifier(&file.routes, directory)?;
         notifier.start();
+        let notifier = Arc::new(Mutex::new(notifier));
         let reported: Arc<Mutex<Vec<AlertChange>>> = Arc::default();
         let consumer = FleetConsumer {
-            notifier,
+            notifier: notifier.clone(),
             log,
             state,
             directory: directory.to_owned(),
@@ -228,46 +171,156 @@ impl FleetAlerts {
             stored: Instant::now(),
             is_changed: false,
         };
-        let (board, sinks) = Board::new(runs, Box::new(consumer));
-        let is_replaced = Arc::<AtomicBool>::default();
-        let mut queries = Vec::new();
-        let rules = file.rules.iter().zip(prepared).zip(sinks);
-        for (at, ((rule, prepared), sink)) in rules.enumerate() {
-            let observer = RuleObserver {
-                rule: at,
-                board: board.clone(),
-                sink,
-                begin: now,
-                failed: (0, 0),
-                is_replaced: is_replaced.clone(),
-            };
-            let publisher = Publisher::new(prepared.answer.clone(), LIMITS, Vec::new());
-            let publisher = publisher.observed_by(Box::new(observer));
-            let name = format!("alert {}", rule.name);
-            let started = monitor.start(&name, &prepared.cut, false, publisher, now);
-            queries.push(started.map_err(|error| refused(&rule.name, &error.to_string()))?);
-        }
+        let (board, _) = Board::new(Vec::new(), Box::new(consumer));
         let mut alerts = FleetAlerts {
+            directory: directory.to_owned(),
             board,
+            notifier,
             reported,
             actions,
-            queries,
-            is_replaced,
-            texts,
+            running: Vec::new(),
+            text_of_routes: file.text_of_routes,
+            of_file: file.rules,
+            placed,
         };
+        for run in runs {
+            let of_file = |rule: &AlertRule| alerts.of_file.iter().any(|own| own.name == rule.name);
+            let (is_of_file, name) = (of_file(run.rule()), run.rule().name.clone());
+            match alerts.begin(run, monitor, now) {
+                Err(failure) if !is_of_file => {
+                    warn!(alert = name, reason = %failure.text(), "a placed alert does not run");
+                }
+                begun => begun?,
+            }
+        }
         // Agents that connect again receive what lasted before a restart.
         alerts.advance(monitor);
         Ok(alerts)
     }
 
+    /// Runs the alerts of another file; true if there is a difference. Rules with the same text
+    /// continue undisturbed; the instances of those that are removed or changed clear.
+    ///
+    /// # Errors
+    /// When a file cannot be used or a rule cannot run: then nothing has changed.
+    pub fn reload(
+        &mut self,
+        file: FleetAlertFile,
+        monitor: &mut Monitor,
+        now: Nanos,
+    ) -> Result<bool, Failure> {
+        let has_routes = file.text_of_routes != self.text_of_routes;
+        if has_routes {
+            // Receivers that cannot be opened are an error before anything changes.
+            notifier(&file.routes, &self.directory)?;
+        }
+        let rules = [file.rules.clone(), placed_rules(&self.placed, &file.rules)].concat();
+        let has_rules = self.replace_rules(rules, monitor, now)?;
+        if has_routes {
+            let mut current = self.notifier.lock().expect("no panic while held");
+            // What waits is in its files before they are read again.
+            print_remarks(&mut current);
+            *current = notifier(&file.routes, &self.directory)?;
+            current.start();
+            drop(current);
+            self.text_of_routes = file.text_of_routes;
+        }
+        self.of_file = file.rules;
+        Ok(has_rules || has_routes)
+    }
+
+    /// Makes these the rules that run; true if there is a difference.
+    ///
+    /// # Errors
+    /// When one of them cannot run: then nothing has changed.
+    fn replace_rules(
+        &mut self,
+        rules: Vec<AlertRule>,
+        monitor: &mut Monitor,
+        now: Nanos,
+    ) -> Result<bool, Failure> {
+        let runs = |rule: &AlertRule| {
+            let mut running = self.running.iter();
+            running.any(|run| (&run.rule.name, &run.rule.text) == (&rule.name, &rule.text))
+        };
+        let (_, added): (Vec<AlertRule>, Vec<AlertRule>) = rules.iter().cloned().partition(runs);
+        for rule in &added {
+            let prepared = Prepared::of_plan(&rule.plan, monitor);
+            prepared.map_err(|refusal| refused(&rule.name, &refusal.to_string()))?;
+        }
+        let is_kept = |run: &RunningRule| {
+            let mut rules = rules.iter();
+            rules.any(|rule| (&run.rule.name, &run.rule.text) == (&rule.name, &rule.text))
+        };
+        let (kept, removed): (Vec<RunningRule>, Vec<RunningRule>) =
+            self.running.drain(..).partition(is_kept);
+        self.running = kept;
+        let is_changed = !removed.is_empty() || !added.is_empty();
+        for run in removed {
+            run.is_removed.store(true, Ordering::Relaxed);
+            monitor.stop(run.query, "the alert was removed");
+            let mut board = self.board.lock().expect("no panic while held");
+            if let Err(error) = board.remove(run.id, now) {
+                output::notice(format_args!("weir: alerts: {error}"));
+            }
+        }
+        for rule in added {
+            self.begin(RuleRun::new(rule, None), monitor, now)?;
+        }
+        self.advance(monitor);
+        Ok(is_changed)
+    }
+
+    /// Starts the query of a rule.
+    fn begin(&mut self, run: RuleRun, monitor: &mut Monitor, now: Nanos) -> Result<(), Failure> {
+        let rule = run.rule().clone();
+        let failed = |why: String| refused(&rule.name, &why);
+        let prepared = Prepared::of_plan(&rule.plan, monitor);
+        let prepared = prepared.map_err(|refusal| failed(refusal.to_string()))?;
+        let (id, sink) = Board::add(&self.board, run);
+        let is_removed = Arc::<AtomicBool>::default();
+        let observer = RuleObserver {
+            rule: id,
+            board: self.board.clone(),
+            sink,
+            begin: now,
+            failed: (0, 0),
+            is_removed: is_removed.clone(),
+        };
+        let publisher = Publisher::new(prepared.answer.clone(), LIMITS, Vec::new());
+        let publisher = publisher.observed_by(Box::new(observer));
+        let name = format!("alert {}", rule.name);
+        match monitor.start(&name, &prepared.cut, false, publisher, now) {
+            Ok(query) => {
+                self.running.push(RunningRule {
+                    rule,
+                    id,
+                    query,
+                    is_removed,
+                });
+                Ok(())
+            }
+            Err(error) => {
+                let mut board = self.board.lock().expect("no panic while held");
+                board.remove(id, now)?;
+                Err(failed(error.to_string()))
+            }
+        }
+    }
+
     /// Passes the changes since the last call to the monitor: for its streams, and for the agents.
     pub fn advance(&mut self, monitor: &mut Monitor) {
+        if self.running.is_empty() {
+            // No watermark of a rule delivers what waits of removed ones.
+            let mut notifier = self.notifier.lock().expect("no panic while held");
+            notifier.advance(wall_clock());
+        }
         let reported = std::mem::take(&mut *self.reported.lock().expect("no panic while held"));
         for change in reported {
             monitor.report_alert(change);
         }
-        let changes = self.actions.lock().expect("no panic while held").changes();
-        for (host, actions) in changes {
+        let mut actions = self.actions.lock().expect("no panic while held");
+        for (host, actions) in actions.changes() {
             monitor.set_actions(host, actions, wall_clock());
         }
     }
@@ -279,18 +332,93 @@ impl FleetAlerts {
             output::fail(format_args!("weir: alerts: {error}"));
         }
     }
+
+    /// The directory of the states.
+    pub(crate) fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// The rules of the file.
+    pub(crate) fn of_file(&self) -> &[AlertRule] {
+        &self.of_file
+    }
+
+    /// The alerts that clients have placed.
+    pub(crate) fn placed(&self) -> &PlacedAlerts {
+        &self.placed
+    }
+
+    /// The same, to be changed; [`FleetAlerts::run_rules`] applies the change.
+    pub(crate) fn placed_mut(&mut self) -> &mut PlacedAlerts {
+        &mut self.placed
+    }
+
+    /// Runs the rules of the file and those that clients have placed, as they are now.
+    ///
+    /// # Errors
+    /// When one of them cannot run: then nothing has changed.
+    pub(crate) fn run_rules(&mut self, monitor: &mut Monitor, now: Nanos) -> Result<(), Failure> {
+        let placed = placed_rules(&self.placed, &self.of_file);
+        let rules = [self.of_file.clone(), placed].concat();
+        self.replace_rules(rules, monitor, now).map(drop)
+    }
+
+    /// The rules that run, with the instances that are not clear.
+    pub(crate) fn states(&self) -> Vec<(AlertRule, Vec<(String, AlertState)>)> {
+        let board = self.board.lock().expect("no panic while held");
+        let states = |run: &RuleRun| {
+            let states = run.states();
+            let states = states.map(|(key, state)| (run.instance(key), state));
+            (run.rule().clone(), states.collect())
+        };
+        board.rules().iter().map(states).collect()
+    }
+}
+
+/// The rules of the alerts that clients have placed; those that cannot run are logged.
+fn placed_rules(placed: &PlacedAlerts, of_file: &[AlertRule]) -> Vec<AlertRule> {
+    let rule = |alert: &PlacedAlert| {
+        let mut names = of_file.iter().map(|rule| &rule.name);
+        let rule = match names.any(|name| name.eq_ignore_ascii_case(&alert.name)) {
+            true => Err("the file of the monitor has an alert of that name".to_owned()),
+            false => alert.rule(),
+        };
+        rule.inspect_err(|why| {
+            warn!(
+                alert = alert.name,
+                reason = why,
+                "a placed alert does not run"
+            );
+        })
+        .ok()
+    };
+    placed.alerts().iter().filter_map(rule).collect()
+}
+
+/// The receivers of a file of routes.
+fn notifier(routes: &RouteFile, directory: &Path) -> Result<Notifier, Failure> {
+    let receivers = open::open(&routes.receivers, Some(directory))?;
+    let notifier = Notifier::new(receivers, routes).with_silences(directory);
+    notifier.map_err(|e| Failure::world(format_args!("{}: {e}", directory.display())))
+}
+
+/// Ends the receivers, and prints what was not delivered.
+fn print_remarks(notifier: &mut Notifier) {
+    for remark in notifier.close() {
+        output::notice(format_args!("weir: {remark}"));
+    }
 }
 
 /// The results of a rule's query, for its part of the board.
 struct RuleObserver {
-    rule: usize,
+    rule: RuleId,
     board: Arc<Mutex<Board>>,
     sink: Box<dyn Sink>,
     begin: Nanos,
     /// How many hosts could not run the query, and how often there were more than before.
     failed: (u64, i64),
-    /// As in [`FleetAlerts`].
-    is_replaced: Arc<AtomicBool>,
+    /// As in [`RunningRule`].
+    is_removed: Arc<AtomicBool>,
 }
 
 impl RuleObserver {
@@ -331,7 +459,7 @@ impl ResultObserver for RuleObserver {
     }
 
     fn end(&mut self, why: &str) {
-        if !self.is_replaced.load(Ordering::Relaxed) {
+        if !self.is_removed.load(Ordering::Relaxed) {
             let ended = self.sink.fail(why);
             self.report(ended);
         }
@@ -340,7 +468,7 @@ impl ResultObserver for RuleObserver {
 
 /// Where the events of the fleet's alerts go.
 struct FleetConsumer {
-    notifier: Notifier,
+    notifier: Arc<Mutex<Notifier>>,
     log: AlertLog,
     state: StateFile,
     directory: PathBuf,
@@ -369,7 +497,9 @@ impl AlertConsumer for FleetConsumer {
     fn event(&mut self, event: &AlertEvent) -> Result<(), SinkError> {
         self.is_changed = true;
         let now = wall_clock();
-        let is_silenced = self.notifier.event(event, now);
+        let mut notifier = self.notifier.lock().expect("no panic while held");
+        let is_silenced = notifier.event(event, now);
+        drop(notifier);
         let row = alert_log::row(event, now, is_silenced);
         self.reported.lock().expect("no panic while held").push(row);
         let written = self.log.write(event, now, is_silenced);
@@ -383,7 +513,9 @@ impl AlertConsumer for FleetConsumer {
     }
 
     fn advance(&mut self, watermark: &Watermark, rules: &[RuleRun]) -> Result<(), SinkError> {
-        self.notifier.advance(wall_clock());
+        let mut notifier = self.notifier.lock().expect("no panic while held");
+        notifier.advance(wall_clock());
+        drop(notifier);
         let mut actions = self.actions.lock().expect("no panic while held");
         let judged = actions.advance(watermark.at, rules);
         drop(actions);
@@ -396,9 +528,7 @@ impl AlertConsumer for FleetConsumer {
 
     fn close(&mut self, rules: &[RuleRun]) -> Result<(), SinkError> {
         self.store(rules)?;
-        for remark in self.notifier.close() {
-            output::notice(format_args!("weir: {remark}"));
-        }
+        print_remarks(&mut self.notifier.lock().expect("no panic while held"));
         Ok(())
     }
 }

@@ -1,7 +1,7 @@
 //! [`FleetActions`]: what the alerts of a fleet do on its hosts, stored across restarts of the
 //! monitor.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -164,12 +164,6 @@ impl FleetActions {
             Some((symbol(&host)?, actions))
         };
         hosts.filter_map(of_host).collect()
-    }
-
-    /// The hosts on which actions should last.
-    pub fn hosts(&self) -> HashSet<Symbol> {
-        let hosts = self.wanted.values();
-        hosts.filter_map(|action| symbol(&action.host)).collect()
     }
 
     fn store(&self) -> io::Result<()> {

@@ -159,6 +159,14 @@ impl RuleRun {
         self.missing_until = i64::MAX;
     }
 
+    /// The alert is removed at `at`: every instance clears.
+    pub fn end(&mut self, at: i64, emit: &mut impl FnMut(AlertEvent)) {
+        let at = at.max(self.watermark);
+        self.transitions(emit, |machine, out| {
+            machine.end(at, &mut |transition| out.push(transition));
+        });
+    }
+
     /// The hosts of a fleet whose agents are silent from now on: their instances are unknown, or
     /// all of them if no label is the host. An agent that returns delivers complete data when the
     /// windows of the query have passed its silence.

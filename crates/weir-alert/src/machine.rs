@@ -397,6 +397,19 @@ impl<K: Ord + Clone> Machine<K> {
         self.now = self.now.max(to);
     }
 
+    /// The alert is removed at `at`: every instance clears.
+    pub fn end(&mut self, at: i64, emit: &mut impl FnMut(Transition<K>)) {
+        let at = at.max(self.now);
+        let keys: Vec<K> = self.instances.keys().cloned().collect();
+        for key in keys {
+            self.change(key.clone(), |instance| instance.phase = Phase::Clear);
+            self.report(&key, at, emit);
+        }
+        self.instances.clear();
+        self.timers.clear();
+        self.now = at;
+    }
+
     /// The states other than clear.
     pub fn states(&self) -> impl Iterator<Item = (&K, AlertState)> {
         let states = self.instances.iter().map(|(key, i)| (key, i.state()));

@@ -7,11 +7,14 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value as Json, json};
 use weir_model::Nanos;
 use weir_runtime::lock::Lock;
 use weir_runtime::private;
+use weir_sink::time;
+use weir_wire::SilenceRequest;
 
-use crate::event::AlertEvent;
+use crate::event::{AlertEvent, fingerprint};
 
 /// The directory of the file, below that of the states.
 const DIRECTORY: &str = "silences";
@@ -49,6 +52,35 @@ pub struct SilenceFile {
 }
 
 impl Silence {
+    /// A silence that begins at `now`.
+    pub fn new(request: &SilenceRequest, now: Nanos) -> Silence {
+        let text = format!("{now} {:?} {:?}", request.alert, request.labels);
+        Silence {
+            id: fingerprint(&text).chars().take(12).collect(),
+            alert: request.alert.clone(),
+            labels: request.labels.clone(),
+            begins: now,
+            ends: now.saturating_add(request.for_ns),
+            comment: request.comment.clone(),
+        }
+    }
+
+    /// For clients: an object.
+    pub fn json(&self) -> Json {
+        let labels = self.labels.iter();
+        let labels: Map<String, Json> = labels
+            .map(|(name, value)| (name.clone(), json!(value)))
+            .collect();
+        json!({
+            "id": self.id,
+            "alert": self.alert,
+            "labels": labels,
+            "begins": time::timestamp(self.begins),
+            "ends": time::timestamp(self.ends),
+            "comment": self.comment,
+        })
+    }
+
     /// Whether it withholds the messages of an event at `now`.
     pub fn hides(&self, event: &AlertEvent, now: Nanos) -> bool {
         let is_alert = |alert: &String| alert.eq_ignore_ascii_case(&event.alert);

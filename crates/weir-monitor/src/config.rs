@@ -56,7 +56,7 @@ pub struct MonitorConfig {
     /// Its metrics and health checks.
     pub metrics: MetricsConfig,
     /// The alerts that run over the fleet.
-    pub alerts: Option<MonitorAlerts>,
+    pub alerts: MonitorAlerts,
     /// Standing queries.
     #[serde(rename = "query")]
     pub queries: Vec<StandingEntry>,
@@ -78,12 +78,12 @@ pub struct MonitorTls {
 }
 
 /// The alerts that run over the fleet (`[alerts]`).
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
 pub struct MonitorAlerts {
     /// The file of alerts.
-    #[serde(serialize_with = "weir_runtime::config::path_shown")]
-    pub file: PathBuf,
+    #[serde(serialize_with = "weir_runtime::config::optional_path_shown")]
+    pub file: Option<PathBuf>,
     /// The file of receivers, routes and inhibitions.
     #[serde(serialize_with = "weir_runtime::config::optional_path_shown")]
     pub routes: Option<PathBuf>,
@@ -237,7 +237,7 @@ impl Default for MonitorConfig {
             tokens: None,
             limits: MonitorLimits::default(),
             metrics: MetricsConfig::default(),
-            alerts: None,
+            alerts: MonitorAlerts::default(),
             queries: Vec::new(),
         }
     }

@@ -32,6 +32,9 @@ impl Registry {
             _ => return,
         };
         let answer = match request {
+            request if request.is_of_alerts() => {
+                Err(Refusal::Failed("this monitor runs no alerts".to_owned()))
+            }
             ClientRequest::Submit(submit) => self.submit(submit, &who, monitor, now),
             ClientRequest::Watch { query } => self.watch(&query, &who, monitor),
             ClientRequest::Queries => Ok(ClientReply::Json(self.listed(&who, monitor))),
@@ -58,6 +61,7 @@ impl Registry {
             ClientRequest::Cancel { query } => self
                 .cancel(&query, &who, monitor)
                 .map(|()| ClientReply::Json(json!({ "cancelled": query }))),
+            _ => unreachable!("those of alerts were refused"),
         };
         // The client may have disconnected.
         let _ = reply.0.send(answer);

@@ -1,8 +1,8 @@
 //! Access control: tokens from a file, names and roles in certificates.
 //!
-//! A role has the same syntax in both: `read`, `place` (includes read), `agent`, `agent:HOST` for
-//! an agent of that host alone, or `vm:NAME`, which reads and places queries over the rows of that
-//! VM alone and excludes the others. A line of the token file:
+//! A role has the same syntax in both: `read`, `place` (includes read), `act` (includes place),
+//! `agent`, `agent:HOST` for an agent of that host alone, or `vm:NAME`, which reads and places
+//! queries over the rows of that VM alone and excludes the others. A line of the token file:
 //!
 //! ```text
 //! # token                                           name   roles
@@ -37,7 +37,7 @@ const TOKEN_BYTES: std::ops::RangeInclusive<usize> = 16..=512;
 const URI_SCHEME: &str = "weir:";
 
 /// The end of an error about a role.
-const ROLES: &str = "the roles are read, place, agent, vm:NAME and agent:HOST";
+const ROLES: &str = "the roles are read, place, act, agent, vm:NAME and agent:HOST";
 
 /// The permissions of a peer.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -53,7 +53,7 @@ impl Grant {
         Grant {
             principal: Principal {
                 name: peer.name(),
-                roles: vec![Role::Read, Role::Place, Role::Agent],
+                roles: vec![Role::Read, Role::Place, Role::Act, Role::Agent],
                 vm: None,
             },
             host: None,
@@ -74,6 +74,7 @@ impl Grant {
             let role = match word.split_once(':') {
                 None if word == "read" => Role::Read,
                 None if word == "place" => Role::Place,
+                None if word == "act" => Role::Act,
                 None if word == "agent" => Role::Agent,
                 Some(("agent", host)) if !host.is_empty() && grant.host.is_none() => {
                     grant.host = Some(host.to_owned());
@@ -99,10 +100,9 @@ impl Grant {
         }
     }
 
-    /// Whether it includes `role`. `place` includes `read`.
+    /// Whether it includes `role`.
     pub(crate) fn allows(&self, role: Role) -> bool {
-        let roles = &self.principal.roles;
-        roles.contains(&role) || role == Role::Read && roles.contains(&Role::Place)
+        self.principal.allows(role)
     }
 }
 
@@ -349,7 +349,15 @@ mod tests {
     fn the_place_role_includes_read() {
         let access = access(&format!("{TOKEN} alice place"));
         let grant = access.grant(&shown(Some(&format!("bearer {TOKEN}"))));
-        assert!(grant.unwrap().allows(Role::Read));
+        let grant = grant.unwrap();
+        assert!(grant.allows(Role::Read) && !grant.allows(Role::Act));
+    }
+
+    #[test]
+    fn the_act_role_includes_place_and_read() {
+        let grant = Grant::of("alice", ["act"].into_iter()).unwrap();
+        assert!([Role::Read, Role::Place, Role::Act].map(|role| grant.allows(role)) == [true; 3]);
+        assert!(!grant.allows(Role::Agent));
     }
 
     #[test]

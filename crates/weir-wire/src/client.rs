@@ -20,7 +20,7 @@ use tonic::transport::Channel;
 use tonic::{Code, Status};
 
 use crate::dial::causes;
-use crate::event::{ResultUpdate, Submit};
+use crate::event::{ResultUpdate, SilenceRequest, Submit};
 use crate::{Dial, Refusal, WireError};
 
 /// The longest accepted message with results, in bytes.
@@ -158,6 +158,56 @@ impl Client {
     /// As [`Client::views`].
     pub fn change_views(&mut self, text: &str) -> Result<serde_json::Value, WireError> {
         self.act("change_views", text)
+    }
+
+    /// The alerts that run at the monitor, as its JSON: a list of objects with `name`, `text`,
+    /// `placed_by` and `instances`.
+    ///
+    /// # Errors
+    /// As [`Client::views`].
+    pub fn alerts(&mut self) -> Result<serde_json::Value, WireError> {
+        self.act("alerts", "")
+    }
+
+    /// Runs alerts at the monitor, CREATE ALERT statements; the answer is a list of their names.
+    ///
+    /// # Errors
+    /// As [`Client::views`].
+    pub fn place_alerts(&mut self, text: &str) -> Result<serde_json::Value, WireError> {
+        self.act("place_alerts", text)
+    }
+
+    /// Ends an alert that was placed.
+    ///
+    /// # Errors
+    /// As [`Client::views`].
+    pub fn remove_alert(&mut self, name: &str) -> Result<serde_json::Value, WireError> {
+        self.act("remove_alert", name)
+    }
+
+    /// The silences, as the monitor's JSON.
+    ///
+    /// # Errors
+    /// As [`Client::views`].
+    pub fn silences(&mut self) -> Result<serde_json::Value, WireError> {
+        self.act("silences", "")
+    }
+
+    /// Adds a silence; the answer has its `id`.
+    ///
+    /// # Errors
+    /// As [`Client::views`].
+    pub fn silence(&mut self, silence: &SilenceRequest) -> Result<serde_json::Value, WireError> {
+        let words = serde_json::to_string(silence).expect("a silence is always JSON");
+        self.act("silence", &words)
+    }
+
+    /// Ends a silence.
+    ///
+    /// # Errors
+    /// As [`Client::views`].
+    pub fn unsilence(&mut self, id: &str) -> Result<serde_json::Value, WireError> {
+        self.act("unsilence", id)
     }
 
     /// Where each part of a query would run, and what it costs, as the monitor's JSON.

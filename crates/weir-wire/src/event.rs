@@ -82,6 +82,8 @@ pub enum Role {
     Read,
     /// Submit and cancel queries as well.
     Place,
+    /// Place alerts that act on hosts as well.
+    Act,
     /// Join as an agent.
     Agent,
 }
@@ -95,6 +97,18 @@ pub struct Principal {
     pub roles: Vec<Role>,
     /// The only VM whose rows it may read; `None` for all.
     pub vm: Option<String>,
+}
+
+impl Principal {
+    /// Whether its permissions include `role`: `act` includes `place`, and that `read`.
+    pub fn allows(&self, role: Role) -> bool {
+        let has = |role: Role| self.roles.contains(&role);
+        match role {
+            Role::Read => has(Role::Read) || self.allows(Role::Place),
+            Role::Place => has(Role::Place) || has(Role::Act),
+            Role::Act | Role::Agent => has(role),
+        }
+    }
 }
 
 /// A request of a client. The server has checked its role.
@@ -120,6 +134,28 @@ pub enum ClientRequest {
         /// The statements.
         text: String,
     },
+    /// List the alerts that run at the monitor, with their instances.
+    Alerts,
+    /// Run alerts at the monitor: CREATE ALERT statements. An alert of the same name that a client
+    /// has placed is replaced.
+    PlaceAlerts {
+        /// The statements.
+        text: String,
+    },
+    /// End an alert that a client has placed.
+    RemoveAlert {
+        /// Its name.
+        alert: String,
+    },
+    /// List the silences.
+    Silences,
+    /// Withhold the messages of alerts.
+    Silence(SilenceRequest),
+    /// End a silence.
+    Unsilence {
+        /// Its id.
+        silence: String,
+    },
     /// Show where each part of a query runs and what it costs.
     Explain(Submit),
     /// End a query.
@@ -127,6 +163,38 @@ pub enum ClientRequest {
         /// The query's name.
         query: String,
     },
+}
+
+impl ClientRequest {
+    /// Whether it is about the alerts that run at the monitor.
+    pub fn is_of_alerts(&self) -> bool {
+        matches!(
+            self,
+            ClientRequest::Alerts
+                | ClientRequest::PlaceAlerts { .. }
+                | ClientRequest::RemoveAlert { .. }
+                | ClientRequest::Silences
+                | ClientRequest::Silence(_)
+                | ClientRequest::Unsilence { .. }
+        )
+    }
+}
+
+/// A silence to add.
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SilenceRequest {
+    /// The alert; all if absent.
+    #[serde(default)]
+    pub alert: Option<String>,
+    /// Values of labels, all of which an instance must have.
+    #[serde(default)]
+    pub labels: Vec<(String, String)>,
+    /// Its length, in nanoseconds.
+    pub for_ns: i64,
+    /// Why, for other users.
+    #[serde(default)]
+    pub comment: String,
 }
 
 /// A query to submit.

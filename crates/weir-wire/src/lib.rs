@@ -39,7 +39,7 @@ pub use dial::Dial;
 pub use error::{Malformed, WireError};
 pub use event::{
     ClientReply, ClientRequest, Joined, OfScript, Principal, Refusal, ReplySender, ResultUpdate,
-    Role, ServerEvent, SessionId, Submit,
+    Role, ServerEvent, SessionId, SilenceRequest, Submit,
 };
 pub use intake::{Incoming, Intake};
 pub use message::{

@@ -389,6 +389,15 @@ impl FleetArgs {
         Ok(Client::connect(self.dial()?)?)
     }
 
+    /// Connects to the monitor of `--monitor`; without that option, the command is for this host.
+    ///
+    /// # Errors
+    /// As [`FleetArgs::connect`].
+    pub fn given_client(&self) -> Result<Option<Client>, Failure> {
+        let is_given = self.monitor.is_some();
+        is_given.then(|| self.connect()).transpose()
+    }
+
     /// How to connect to the monitor.
     ///
     /// # Errors

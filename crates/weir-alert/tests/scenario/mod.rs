@@ -166,9 +166,11 @@ impl Scenario {
             let silent = self.silent.iter().rfind(|(at, _)| ns(*at) <= cut);
             let silent = silent.map_or(&[][..], |(_, hosts)| hosts);
             let silent = silent.iter().map(|host| (*host).to_owned()).collect();
-            for rule in 0..sinks.len() {
-                board.lock().unwrap().set_silent(rule, &silent);
+            let mut board = board.lock().unwrap();
+            for rule in board.ids().to_vec() {
+                board.set_silent(rule, &silent);
             }
+            drop(board);
             for sink in &mut sinks {
                 sink.advance(&watermark).unwrap();
             }

@@ -1,5 +1,5 @@
-//! [`Backup`]: the standing queries and stored views of a monitor as a file (`weir fleet backup`,
-//! `weir fleet restore`).
+//! [`Backup`]: the standing queries, stored views and placed alerts of a monitor as a file (`weir
+//! fleet backup`, `weir fleet restore`).
 
 use std::fs;
 use std::path::Path;
@@ -20,13 +20,15 @@ const VERSION: u32 = 1;
 #[serde(deny_unknown_fields)]
 pub struct Backup {
     version: u32,
-    views: Vec<View>,
+    views: Vec<StoredText>,
     queries: Vec<StandingQuery>,
+    #[serde(default)]
+    alerts: Vec<StoredText>,
 }
 
-/// A stored view.
+/// A stored view, or a placed alert.
 #[derive(Serialize, Deserialize)]
-struct View {
+struct StoredText {
     name: String,
     text: String,
 }
@@ -44,8 +46,8 @@ struct StandingQuery {
 }
 
 impl Backup {
-    /// The standing queries that clients have placed at the monitor, and its views. Queries that
-    /// are not included are reported.
+    /// The standing queries and alerts that clients have placed at the monitor, and its views.
+    /// Queries that are not included are reported.
     ///
     /// # Errors
     /// If the monitor cannot be reached or rejects the request.
@@ -59,6 +61,7 @@ impl Backup {
             version: VERSION,
             views: of_json(client.views()?)?,
             queries,
+            alerts: placed_alerts(&client.alerts()?),
         })
     }
 
@@ -92,13 +95,15 @@ impl Backup {
     }
 
     /// Places what the monitor does not have yet; with `check` it only reports what it has. What is
-    /// not placed is reported. Returns the numbers of placed and of rejected views and queries.
+    /// not placed is reported. Returns the numbers of placed and of rejected views, queries
+    /// and alerts.
     ///
     /// # Errors
     /// If the monitor cannot be reached.
     pub fn restore(self, client: &mut Client, check: bool) -> Result<(usize, usize), Failure> {
         let running = names(&client.queries()?);
         let stored = names(&client.views()?);
+        let alerts = names(&client.alerts()?);
         let (mut placed, mut rejected) = (0, 0);
         let mut count = |result: Result<(), Failure>, kind: &str, name: &str| match result {
             Ok(()) => placed += 1,
@@ -122,6 +127,18 @@ impl Backup {
             } else if !check {
                 let name = query.name.clone();
                 count(place(client, query), "query", &name);
+            }
+        }
+        for alert in &self.alerts {
+            if alerts.contains(&alert.name) {
+                exists("alert", &alert.name);
+            } else if !check {
+                let placed = client.place_alerts(&alert.text);
+                count(
+                    placed.map(drop).map_err(Failure::from),
+                    "alert",
+                    &alert.name,
+                );
             }
         }
         Ok((placed, rejected))
@@ -151,6 +168,20 @@ fn of_listed(listed: &Value) -> Result<Option<StandingQuery>, Failure> {
         kept.extend(listed.get(key).map(|value| (key.to_owned(), value.clone())));
     }
     of_json(Value::Object(kept)).map(Some)
+}
+
+/// The alerts of the monitor's list that clients have placed.
+fn placed_alerts(listed: &Value) -> Vec<StoredText> {
+    let listed = listed.as_array().into_iter().flatten();
+    let placed = listed.filter(|alert| alert["placed_by"].is_string());
+    let text = |alert: &Value| {
+        let text = |name: &str| Some(alert[name].as_str()?.to_owned());
+        Some(StoredText {
+            name: text("name")?,
+            text: text("text")?,
+        })
+    };
+    placed.filter_map(text).collect()
 }
 
 /// A part of the monitor's response.

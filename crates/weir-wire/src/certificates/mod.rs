@@ -38,7 +38,7 @@ pub enum Purpose {
     Monitor(Vec<String>),
     /// The agent of this host.
     Agent(String),
-    /// A client of the monitor, and its role: `read`, `place` or `vm:NAME`.
+    /// A client of the monitor, and its role: `read`, `place`, `act` or `vm:NAME`.
     Client(String, String),
 }
 
@@ -101,7 +101,7 @@ pub fn check_address(text: &str) -> Result<String, String> {
     }
 }
 
-/// Checks that `text` can be the role of a client: `read`, `place` or `vm:NAME`.
+/// Checks that `text` can be the role of a client: `read`, `place`, `act` or `vm:NAME`.
 ///
 /// # Errors
 /// The reason, for the user.
@@ -109,11 +109,11 @@ pub fn check_role(text: &str) -> Result<String, String> {
     let is_known = |c: char| c.is_ascii_alphanumeric() || "-_.:".contains(c);
     let is_vm = |vm: &str| !vm.is_empty() && vm.chars().all(is_known);
     match text {
-        "read" | "place" => Ok(text.to_owned()),
+        "read" | "place" | "act" => Ok(text.to_owned()),
         _ if text.strip_prefix("vm:").is_some_and(is_vm) => Ok(text.to_owned()),
         _ => Err(
-            "a role is read, place or vm:NAME, where NAME has letters, digits, `-`, `_`, `.` and \
-             `:`; use a token for other names"
+            "a role is read, place, act or vm:NAME, where NAME has letters, digits, `-`, `_`, `.` \
+             and `:`; use a token for other names"
                 .to_owned(),
         ),
     }

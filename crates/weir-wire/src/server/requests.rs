@@ -5,7 +5,7 @@ use arrow_flight::{Action, FlightDescriptor, Ticket};
 use tonic::Status;
 
 use super::limits::{NAME_BYTES_MAX, QUERY_BYTES_MAX};
-use crate::event::Submit;
+use crate::event::{SilenceRequest, Submit};
 use crate::{ClientRequest, Refusal, Role};
 
 /// Every action, in the order of `ListActions`.
@@ -25,6 +25,21 @@ pub(super) const ACTIONS: &[(&str, &str)] = &[
         "change_views",
         "change the stored views; body: CREATE VIEW and DROP VIEW statements",
     ),
+    ("alerts", "list the alerts that run at the monitor"),
+    (
+        "place_alerts",
+        "run alerts at the monitor; body: CREATE ALERT statements",
+    ),
+    (
+        "remove_alert",
+        "end an alert that was placed; body: its name",
+    ),
+    ("silences", "list the silences of alerts"),
+    (
+        "silence",
+        "withhold the messages of alerts; body: {\"alert\", \"labels\", \"for_ns\", \"comment\"}",
+    ),
+    ("unsilence", "end a silence; body: its id"),
     (
         "explain",
         "show where a query would run; body as for submit",
@@ -61,7 +76,7 @@ pub(super) fn submit(bytes: &[u8]) -> Result<Submit, Status> {
         return Err(Status::invalid_argument("the query is empty"));
     }
     if let Some(given) = &submit.name {
-        name(given.as_bytes())?;
+        name("a query", given.as_bytes())?;
     }
     Ok(submit)
 }
@@ -79,7 +94,7 @@ pub(super) fn query_reference(descriptor: &FlightDescriptor) -> Result<QueryRefe
     match DescriptorType::try_from(descriptor.r#type) {
         Ok(DescriptorType::Cmd) => submit(&descriptor.cmd).map(QueryReference::New),
         Ok(DescriptorType::Path) => match descriptor.path.as_slice() {
-            [one] => name(one.as_bytes()).map(QueryReference::Named),
+            [one] => name("a query", one.as_bytes()).map(QueryReference::Named),
             _ => Err(Status::invalid_argument(
                 "a path here is the name of a query",
             )),
@@ -92,7 +107,7 @@ pub(super) fn query_reference(descriptor: &FlightDescriptor) -> Result<QueryRefe
 
 /// The query that a ticket is for.
 pub(super) fn watched(ticket: &Ticket) -> Result<ClientRequest, Status> {
-    let query = name(&ticket.ticket)?;
+    let query = name("a query", &ticket.ticket)?;
     Ok(ClientRequest::Watch { query })
 }
 
@@ -107,9 +122,21 @@ pub(super) fn action(action: &Action) -> Result<ClientRequest, Status> {
         "change_views" => Ok(ClientRequest::ChangeViews {
             text: submit(&action.body)?.query,
         }),
+        "alerts" => Ok(ClientRequest::Alerts),
+        "place_alerts" => Ok(ClientRequest::PlaceAlerts {
+            text: submit(&action.body)?.query,
+        }),
+        "remove_alert" => Ok(ClientRequest::RemoveAlert {
+            alert: name("an alert", &action.body)?,
+        }),
+        "silences" => Ok(ClientRequest::Silences),
+        "silence" => silence(&action.body).map(ClientRequest::Silence),
+        "unsilence" => Ok(ClientRequest::Unsilence {
+            silence: name("a silence", &action.body)?,
+        }),
         "explain" => submit(&action.body).map(ClientRequest::Explain),
         "cancel" => Ok(ClientRequest::Cancel {
-            query: name(&action.body)?,
+            query: name("a query", &action.body)?,
         }),
         other => {
             let known: Vec<&str> = ACTIONS.iter().map(|a| a.0).collect();
@@ -127,12 +154,18 @@ pub(super) fn role(request: &ClientRequest) -> Role {
     match request {
         ClientRequest::Submit(_)
         | ClientRequest::Cancel { .. }
-        | ClientRequest::ChangeViews { .. } => Role::Place,
+        | ClientRequest::ChangeViews { .. }
+        | ClientRequest::PlaceAlerts { .. }
+        | ClientRequest::RemoveAlert { .. }
+        | ClientRequest::Silence(_)
+        | ClientRequest::Unsilence { .. } => Role::Place,
         ClientRequest::Watch { .. }
         | ClientRequest::Queries
         | ClientRequest::Hosts
         | ClientRequest::Views
         | ClientRequest::Streams
+        | ClientRequest::Alerts
+        | ClientRequest::Silences
         | ClientRequest::Explain(_) => Role::Read,
     }
 }
@@ -169,21 +202,40 @@ fn text<'a>(bytes: &'a [u8], what: &str) -> Result<&'a str, Status> {
         .map_err(|e| Status::invalid_argument(format!("{what} is not UTF-8: {e}")))
 }
 
-fn name(bytes: &[u8]) -> Result<String, Status> {
+/// A silence to add, from JSON.
+fn silence(bytes: &[u8]) -> Result<SilenceRequest, Status> {
+    if bytes.len() > QUERY_BYTES_MAX {
+        let why = format!(
+            "the silence has {} bytes; the maximum is {QUERY_BYTES_MAX}",
+            bytes.len()
+        );
+        return Err(Status::invalid_argument(why));
+    }
+    let silence: SilenceRequest = serde_json::from_slice(bytes)
+        .map_err(|e| Status::invalid_argument(format!("invalid JSON of the silence: {e}")))?;
+    match silence.for_ns > 0 {
+        true => Ok(silence),
+        false => Err(Status::invalid_argument("a silence has a length above 0")),
+    }
+}
+
+/// The name of `what`, such as a query.
+fn name(what: &str, bytes: &[u8]) -> Result<String, Status> {
     if bytes.is_empty() {
-        return Err(Status::invalid_argument("the name of a query is missing"));
+        let why = format!("the name of {what} is missing");
+        return Err(Status::invalid_argument(why));
     }
     if bytes.len() > NAME_BYTES_MAX {
         return Err(Status::invalid_argument(format!(
-            "the name of a query has at most {NAME_BYTES_MAX} bytes, this one has {}",
+            "the name of {what} has at most {NAME_BYTES_MAX} bytes, this one has {}",
             bytes.len()
         )));
     }
-    let name = text(bytes, "the name of a query")?;
+    let name = text(bytes, &format!("the name of {what}"))?;
     match name.chars().any(char::is_control) {
-        true => Err(Status::invalid_argument(
-            "the name of a query contains control characters",
-        )),
+        true => Err(Status::invalid_argument(format!(
+            "the name of {what} contains control characters"
+        ))),
         false => Ok(name.to_owned()),
     }
 }

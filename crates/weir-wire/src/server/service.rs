@@ -184,7 +184,8 @@ impl FlightApi {
         if !caller.grant.allows(role) {
             let role = match role {
                 Role::Read => "read queries",
-                Role::Place => "place or cancel queries",
+                Role::Place => "place or cancel queries and alerts",
+                Role::Act => "place alerts that act",
                 Role::Agent => "join as an agent",
             };
             let why = format!(

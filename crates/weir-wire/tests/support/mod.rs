@@ -213,6 +213,11 @@ fn reply_to(
         ClientRequest::Queries => Ok(ClientReply::Json(json!([{ "name": "q", "asked_by": who }]))),
         ClientRequest::Views | ClientRequest::Streams => Ok(ClientReply::Json(json!([]))),
         ClientRequest::ChangeViews { text } => Ok(ClientReply::Json(json!([text]))),
+        ClientRequest::Alerts | ClientRequest::Silences => Ok(ClientReply::Json(json!([]))),
+        ClientRequest::PlaceAlerts { text } => Ok(ClientReply::Json(json!([text]))),
+        ClientRequest::RemoveAlert { alert } => Ok(ClientReply::Json(json!({ "removed": alert }))),
+        ClientRequest::Silence(silence) => Ok(ClientReply::Json(json!({ "id": silence.comment }))),
+        ClientRequest::Unsilence { silence } => Ok(ClientReply::Json(json!({ "ended": silence }))),
         ClientRequest::Hosts => Ok(ClientReply::Json(json!([{ "host": "web1" }]))),
         ClientRequest::Explain(submit) => {
             Ok(ClientReply::Json(json!({ "explained": submit.query })))

@@ -14,6 +14,7 @@ use weir_runtime::question::{self, QueryText};
 use weir_runtime::source::SourceOptions;
 use weir_sink::text::aligned;
 
+use super::alert_place::{self, ListArgs, PlaceArgs, RemoveArgs};
 use super::alert_silence::{self, SilenceArgs, SilencesArgs, UnsilenceArgs};
 use super::alert_suggest::{self, SuggestArgs};
 use super::alert_test::{self, TestArgs};
@@ -42,6 +43,9 @@ enum Action {
     Test(TestArgs),
     Suggest(SuggestArgs),
     Rules(RulesArgs),
+    Place(PlaceArgs),
+    List(ListArgs),
+    Remove(RemoveArgs),
     Silence(SilenceArgs),
     Silences(SilencesArgs),
     Unsilence(UnsilenceArgs),
@@ -159,13 +163,17 @@ pub fn run(args: &AlertCommand, verbose: bool) -> Result<Ending, Failure> {
         Action::Test(args) => alert_test::run(args, verbose),
         Action::Suggest(args) => alert_suggest::run(args, verbose),
         Action::Rules(args) => rules(args),
+        Action::Place(args) => alert_place::place(args),
+        Action::List(args) => alert_place::list(args),
+        Action::Remove(args) => alert_place::remove(args),
         Action::Silence(args) => alert_silence::add(args),
         Action::Silences(args) => alert_silence::list(args),
         Action::Unsilence(args) => alert_silence::remove(args),
     }
 }
 
-fn rule(name: &str) -> Result<&'static ShippedRule, Failure> {
+/// The shipped rule with this name.
+pub fn rule(name: &str) -> Result<&'static ShippedRule, Failure> {
     ShippedRule::find(name).ok_or_else(|| {
         let near = nearest(name, RULES.iter().map(|rule| rule.name));
         let near = near.map_or(String::new(), |near| format!("; did you mean `{near}`?"));

@@ -5,24 +5,26 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use serde_json::{Value, json};
-use weir_alert::event::fingerprint;
+use serde_json::Value;
 use weir_alert::silence::{Silence, SilenceFile};
 use weir_runtime::failure::{Ending, Failure};
 use weir_runtime::output;
 use weir_runtime::quantity;
 use weir_runtime::run_loop::wall_clock;
-use weir_sink::text::aligned;
-use weir_sink::time;
+use weir_sink::text::{aligned, shown};
 use weir_tap::journal::ALERTS_DIRECTORY;
+use weir_wire::{Client, SilenceRequest};
 
-/// The directory of states.
+use crate::args::FleetArgs;
+
+/// Where the alerts run.
 #[derive(Args, Debug)]
-struct DirectoryArgs {
-    /// Directory of `weir alert watch --state`, or the directory alerts in the state directory of a
-    /// monitor
-    #[arg(long, value_name = "DIR", default_value = ALERTS_DIRECTORY)]
+struct PlaceArgs {
+    /// Directory of `weir alert watch --state`, for alerts of this host
+    #[arg(long, value_name = "DIR", default_value = ALERTS_DIRECTORY, conflicts_with = "monitor")]
     state: PathBuf,
+    #[command(flatten)]
+    fleet: FleetArgs,
 }
 
 /// Withhold the messages of alerts for some time
@@ -32,7 +34,7 @@ struct DirectoryArgs {
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
     weir alert silence --alert slow_disk --label vdisk=vda --for 2h --comment 'new firmware'\n  \
-    weir alert silence --label host=node7 --for 30m --comment 'reboot'\n  \
+    weir alert silence --label host=node7 --for 30m --comment 'reboot' --monitor monitor.example\n  \
     weir alert silence --all --for 10m --comment 'exercise'")]
 pub struct SilenceArgs {
     /// Name of the alert [default: all alerts with the labels]
@@ -51,7 +53,7 @@ pub struct SilenceArgs {
     #[arg(long, value_name = "TEXT")]
     comment: Option<String>,
     #[command(flatten)]
-    directory: DirectoryArgs,
+    place: PlaceArgs,
 }
 
 /// List the silences
@@ -59,7 +61,7 @@ pub struct SilenceArgs {
 #[command(after_help = "Examples:\n  weir alert silences\n  weir alert silences --json")]
 pub struct SilencesArgs {
     #[command(flatten)]
-    directory: DirectoryArgs,
+    place: PlaceArgs,
     /// Print a JSON array
     #[arg(short = 'j', long)]
     json: bool,
@@ -73,7 +75,7 @@ pub struct UnsilenceArgs {
     #[arg(value_name = "ID", required = true)]
     ids: Vec<String>,
     #[command(flatten)]
-    directory: DirectoryArgs,
+    place: PlaceArgs,
 }
 
 fn label(text: &str) -> Result<(String, String), String> {
@@ -85,7 +87,12 @@ fn label(text: &str) -> Result<(String, String), String> {
     }
 }
 
-impl DirectoryArgs {
+impl PlaceArgs {
+    /// The client of the monitor at which the alerts run, if one is given.
+    fn client(&self) -> Result<Option<Client>, Failure> {
+        self.fleet.given_client()
+    }
+
     fn open(&self) -> Result<SilenceFile, Failure> {
         SilenceFile::open(&self.state).map_err(|e| self.failure(&e))
     }
@@ -96,75 +103,79 @@ impl DirectoryArgs {
 }
 
 pub fn add(args: &SilenceArgs) -> Result<Ending, Failure> {
-    let now = wall_clock();
-    let text = format!("{now} {:?} {:?}", args.alert, args.label);
-    let silence = Silence {
-        id: fingerprint(&text).chars().take(12).collect(),
+    let request = SilenceRequest {
         alert: args.alert.clone(),
         labels: args.label.clone(),
-        begins: now,
-        ends: now.saturating_add(quantity::nanos(args.span)),
+        for_ns: quantity::nanos(args.span),
         comment: args.comment.clone().unwrap_or_default(),
     };
-    let id = silence.id.clone();
-    let added = args.directory.open()?.add(silence, now);
-    added.map_err(|e| args.directory.failure(&e))?;
+    let id = match args.place.client()? {
+        Some(mut client) => {
+            let added = client.silence(&request)?;
+            added["id"].as_str().unwrap_or_default().to_owned()
+        }
+        None => {
+            let now = wall_clock();
+            let silence = Silence::new(&request, now);
+            let id = silence.id.clone();
+            let added = args.place.open()?.add(silence, now);
+            added.map_err(|e| args.place.failure(&e))?;
+            id
+        }
+    };
     output::print(&format!("{id}\n"))?;
     Ok(Ending::Done)
 }
 
 pub fn list(args: &SilencesArgs) -> Result<Ending, Failure> {
-    let file = args.directory.open()?;
-    let silences: Vec<&Silence> = file.present(wall_clock()).collect();
+    let silences: Value = match args.place.client()? {
+        Some(mut client) => client.silences()?,
+        None => {
+            let file = args.place.open()?;
+            file.present(wall_clock()).map(Silence::json).collect()
+        }
+    };
     if args.json {
-        let silence = |silence: &&Silence| {
-            let labels = silence
-                .labels
-                .iter()
-                .map(|(name, value)| (name.clone(), json!(value)));
-            json!({
-                "id": silence.id,
-                "alert": silence.alert,
-                "labels": labels.collect::<serde_json::Map<_, _>>(),
-                "begins": time::timestamp(silence.begins),
-                "ends": time::timestamp(silence.ends),
-                "comment": silence.comment,
-            })
-        };
-        let silences: Vec<Value> = silences.iter().map(silence).collect();
-        output::print(&format!("{}\n", json!(silences)))?;
+        output::print(&format!("{silences}\n"))?;
         return Ok(Ending::Done);
     }
+    let silences = silences.as_array().cloned().unwrap_or_default();
     if silences.is_empty() {
         output::print("no silences\n")?;
         return Ok(Ending::Done);
     }
     let head = ["ID", "ALERT", "LABELS", "ENDS", "COMMENT"].map(str::to_owned);
-    let row = |silence: &&Silence| {
-        let labels = silence
-            .labels
-            .iter()
-            .map(|(name, value)| format!("{name}={value}"));
-        let labels: Vec<String> = labels.collect();
-        let alert = silence.alert.clone();
-        vec![
-            silence.id.clone(),
-            alert.unwrap_or_else(|| "all".to_owned()),
-            labels.join(" "),
-            time::readable(silence.ends),
-            silence.comment.clone(),
-        ]
-    };
     let rows = [head.to_vec()].into_iter().chain(silences.iter().map(row));
     output::print(&aligned(&rows.collect::<Vec<_>>()))?;
     Ok(Ending::Done)
 }
 
+/// A silence as a row of the table.
+fn row(silence: &Value) -> Vec<String> {
+    let value = |name: &str| shown(silence[name].as_str().unwrap_or_default()).into_owned();
+    let labels = silence["labels"].as_object().into_iter().flatten();
+    let labels: Vec<String> = labels
+        .map(|(name, value)| format!("{name}={}", value.as_str().unwrap_or_default()))
+        .collect();
+    let alert = match silence["alert"].is_null() {
+        true => "all".to_owned(),
+        false => value("alert"),
+    };
+    let labels = shown(&labels.join(" ")).into_owned();
+    vec![value("id"), alert, labels, value("ends"), value("comment")]
+}
+
 pub fn remove(args: &UnsilenceArgs) -> Result<Ending, Failure> {
-    let mut file = args.directory.open()?;
+    if let Some(mut client) = args.place.client()? {
+        for id in &args.ids {
+            client.unsilence(id)?;
+        }
+        return Ok(Ending::Done);
+    }
+    let mut file = args.place.open()?;
     for id in &args.ids {
         let removed = file.remove(id, wall_clock());
-        if !removed.map_err(|e| args.directory.failure(&e))? {
+        if !removed.map_err(|e| args.place.failure(&e))? {
             return Err(Failure::words(format_args!(
                 "there is no silence {id}; `weir alert silences` lists them"
             )));

@@ -87,7 +87,8 @@ enum What {
         #[arg(value_name = "NAME", required = true, value_parser = check_name)]
         names: Vec<String>,
         /// Role of the clients: read permits watching queries; place also permits submitting and
-        /// cancelling them; vm:NAME permits all of this over the rows of that VM only
+        /// cancelling them, and placing alerts; act also permits alerts that act; vm:NAME permits
+        /// queries over the rows of that VM only
         #[arg(long, value_name = "ROLE", default_value = "read", value_parser = check_role)]
         role: String,
         #[command(flatten)]

@@ -53,7 +53,7 @@ enum Action {
     #[command(after_help = "Examples:\n  \
         weir fleet explain \"select vm, count(*) from IO [range 10 s slide 10 s] group by vm\"")]
     Explain(ExplainArgs),
-    /// Save the standing queries and stored views of the monitor
+    /// Save the standing queries, stored views and placed alerts of the monitor
     ///
     /// Queries of the monitor's configuration, and those of the owners of VMs, are not included; the
     /// command names them.

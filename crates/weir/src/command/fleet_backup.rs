@@ -1,5 +1,5 @@
-//! `weir fleet backup` and `weir fleet restore`: the standing queries and stored views of a monitor
-//! as a file.
+//! `weir fleet backup` and `weir fleet restore`: the standing queries, stored views and placed
+//! alerts of a monitor as a file.
 
 use std::fs;
 use std::path::PathBuf;

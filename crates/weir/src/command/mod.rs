@@ -6,6 +6,7 @@ mod act_test;
 mod advise;
 mod agent;
 mod alert;
+mod alert_place;
 mod alert_silence;
 mod alert_suggest;
 mod alert_test;

@@ -77,13 +77,7 @@ pub fn run(args: &MonitorArgs, verbose: bool) -> Result<Ending, Failure> {
     let mut monitor = Monitor::open(&config.state, engine_options(config), now).map_err(state)?;
     let mut registry = Registry::open(config, &mut monitor, now).map_err(state)?;
     let endpoint = Endpoint::bind(&config.metrics)?;
-    let mut alerts = match alerts {
-        Some(file) => {
-            let directory = config.state.join(ALERTS);
-            Some(FleetAlerts::start(file, &directory, &mut monitor, now)?)
-        }
-        None => None,
-    };
+    let mut alerts = FleetAlerts::start(alerts, &config.state.join(ALERTS), &mut monitor, now)?;
     let (server, mut events) = Server::bind(options)?;
     info!(address = %server.address(), "listening");
     let status = ServiceStatus::new("monitor");
@@ -100,7 +94,11 @@ pub fn run(args: &MonitorArgs, verbose: bool) -> Result<Ending, Failure> {
         &stop,
         &mut |monitor, event, now| {
             match event {
-                Some(asked) => registry.answer(asked, monitor, now),
+                Some(asked) => {
+                    if let Some(asked) = alerts.answer(asked, monitor, now) {
+                        registry.answer(asked, monitor, now);
+                    }
+                }
                 None => {
                     status.turned();
                     registry.look(monitor, now);
@@ -108,9 +106,7 @@ pub fn run(args: &MonitorArgs, verbose: bool) -> Result<Ending, Failure> {
                     if let Some(readings) = readings {
                         monitor.report(readings, &status, now);
                     }
-                    if let Some(alerts) = &mut alerts {
-                        alerts.advance(monitor);
-                    }
+                    alerts.advance(monitor);
                 }
             }
             if again.swap(false, Ordering::Relaxed) {
@@ -123,9 +119,7 @@ pub fn run(args: &MonitorArgs, verbose: bool) -> Result<Ending, Failure> {
     status.stopping();
     drop(metrics);
     registry.close(&mut monitor);
-    if let Some(alerts) = &mut alerts {
-        alerts.close();
-    }
+    alerts.close();
     Ok(signal.map_or(Ending::Done, Ending::of_service))
 }
 
@@ -138,12 +132,7 @@ struct Reload<'a> {
 
 impl Reload<'_> {
     /// Applies the configuration file as it is now. If it has errors, nothing changes.
-    fn reload(
-        &mut self,
-        registry: &mut Registry,
-        monitor: &mut Monitor,
-        alerts: &mut Option<FleetAlerts>,
-    ) {
+    fn reload(&mut self, registry: &mut Registry, monitor: &mut Monitor, alerts: &mut FleetAlerts) {
         match self.try_reload(registry, monitor, alerts) {
             Ok(changes) => info!("reloaded: {changes}"),
             Err(failure) => {
@@ -156,14 +145,12 @@ impl Reload<'_> {
         &mut self,
         registry: &mut Registry,
         monitor: &mut Monitor,
-        running: &mut Option<FleetAlerts>,
+        running: &mut FleetAlerts,
     ) -> Result<Changes, Failure> {
         let loaded = load(self.args)?;
         weir_monitor::check_queries(&loaded.config.queries)?;
         let file = alerts(&loaded.config)?;
-        // The state directory does not change before a restart.
-        let directory = self.loaded.config.state.join(ALERTS);
-        if FleetAlerts::replace(running, file, &directory, monitor, wall_clock())? {
+        if running.reload(file, monitor, wall_clock())? {
             info!("the alerts are those of the file as it is now");
         }
         self.server.reload()?;
@@ -191,10 +178,9 @@ fn load(args: &MonitorArgs) -> Result<Loaded<MonitorConfig>, Failure> {
 }
 
 /// The checked alerts of the configuration.
-fn alerts(config: &MonitorConfig) -> Result<Option<FleetAlertFile>, Failure> {
-    let read =
-        |alerts: &MonitorAlerts| FleetAlertFile::read(&alerts.file, alerts.routes.as_deref());
-    config.alerts.as_ref().map(read).transpose()
+fn alerts(config: &MonitorConfig) -> Result<FleetAlertFile, Failure> {
+    let MonitorAlerts { file, routes } = &config.alerts;
+    FleetAlertFile::read(file.as_deref(), routes.as_deref())
 }
 
 fn engine_options(config: &MonitorConfig) -> MonitorOptions {

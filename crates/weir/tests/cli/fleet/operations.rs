@@ -6,6 +6,8 @@ use std::os::unix::net::UnixDatagram;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use serde_json::Value as Json;
+
 use super::processes::{Monitor, Process, until};
 use crate::dashboards;
 use crate::support::{Scratch, run, skipped, weir};
@@ -218,7 +220,7 @@ fn systemd_is_notified_of_start_reload_and_end() {
 }
 
 #[test]
-fn a_backup_restores_the_queries_and_views_of_a_monitor() {
+fn a_backup_restores_the_queries_views_and_alerts_of_a_monitor() {
     let configured = format!("[[query]]\nname = \"fixed\"\ntext = \"{COUNT}\"\n");
     let from = Monitor::configured(&configured);
     from.place("load", COUNT);
@@ -228,6 +230,8 @@ fn a_backup_restores_the_queries_and_views_of_a_monitor() {
         "slow",
         "select vdisk, count(*) from busy [range 1 s] group by vdisk",
     );
+    let alert = ["alert", "place", "--rule", "agent_gone"];
+    assert_eq!(from.run(&alert).fine(), "agent_gone\n");
     let file = from.home.path().join("backup.json");
     let file = file.to_str().unwrap();
     let saved = from.run(&["fleet", "backup", "-o", file]);
@@ -250,7 +254,7 @@ fn a_backup_restores_the_queries_and_views_of_a_monitor() {
         restored
             .err
             .contains("query load exists already and is not changed")
-            && restored.err.contains("weir: 2 restored, 0 failed"),
+            && restored.err.contains("weir: 3 restored, 0 failed"),
         "{}",
         restored.err
     );
@@ -261,6 +265,13 @@ fn a_backup_restores_the_queries_and_views_of_a_monitor() {
     };
     assert!(text(&from, "slow").is_some());
     assert_eq!(text(&from, "slow"), text(&to, "slow"));
+    let alerts = |monitor: &Monitor| {
+        let listed = monitor.run(&["alert", "list", "--json"]).fine();
+        let listed: Json = serde_json::from_str(&listed).unwrap();
+        listed[0]["text"].clone()
+    };
+    assert!(alerts(&from).is_string());
+    assert_eq!(alerts(&from), alerts(&to));
     // The view is stored, not only contained in the query.
     let described = to.run(&["query", "describe busy"]);
     assert_eq!(described.code, 0, "{}", described.err);
