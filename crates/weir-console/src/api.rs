@@ -207,6 +207,7 @@ async fn status(State(service): State<Arc<ConsoleState>>) -> Json<Value> {
         "recordings": service.sources.folder.is_some(),
         "act": service.leases.may_end(),
         "limits": service.leases.limits,
+        "only_vm": service.only_vm,
         "queries": service.queries.running(),
         "sockets": SOCKETS_MAX - service.sockets.available_permits(),
     }))

@@ -54,6 +54,7 @@ pub static ASSETS: &[Asset] = &[
     asset!("/source.js", "source.js", SCRIPT),
     asset!("/table.js", "table.js", SCRIPT),
     asset!("/page-alerts.js", "page-alerts.js", SCRIPT),
+    asset!("/page-alerts-fleet.js", "page-alerts-fleet.js", SCRIPT),
     asset!("/page-compare.js", "page-compare.js", SCRIPT),
     asset!("/page-correlations.js", "page-correlations.js", SCRIPT),
     asset!("/page-disk.js", "page-disk.js", SCRIPT),

@@ -1,7 +1,7 @@
 //! Limits of disks: what lasts, what would be written, and limits that a client sets and ends.
 //!
 //! A limit is a lease of a process `weir act limit`, which restores the value from before after its
-//! time, or when the console ends.
+//! time, or when the console ends or is killed.
 
 use std::ffi::OsString;
 use std::process::Stdio;
@@ -66,6 +66,7 @@ type ServiceState = State<Arc<ConsoleState>>;
 
 /// The leases that last.
 pub async fn leases(State(service): ServiceState) -> Result<Json<Value>, ApiError> {
+    service.check_all_vms()?;
     let _permit = permit(&service)?;
     let arguments = arguments(&service, "status", ["--json".into()]);
     Ok(Json(service.program.json(arguments).await?))
@@ -156,6 +157,7 @@ impl LimitBody {
             number("weight", self.weight),
             text("for", &self.r#for),
             self.apply.then(|| "--apply".to_owned()),
+            self.apply.then(|| "--while-input".to_owned()),
         ];
         options.into_iter().flatten().map(OsString::from).collect()
     }
@@ -167,7 +169,8 @@ impl LeaseProcesses {
         let mut command = tokio::process::Command::from(program.process(arguments));
         let failed =
             |why: String| ApiError::new(StatusCode::BAD_GATEWAY, format!("weir act: {why}"));
-        let spawned = command.stdin(Stdio::null()).spawn();
+        // Its input ends with this process, in whatever way that ends.
+        let spawned = command.stdin(Stdio::piped()).spawn();
         let mut child = spawned.map_err(|e| failed(e.to_string()))?;
         let mut line = String::new();
         let out = child.stdout.take().expect("its output is a pipe");

@@ -13,6 +13,8 @@
 //! | [`access`] | which requests are accepted: `Host`, `Origin`, the link's secret, the cookie |
 //! | [`api`] | `/api/v1/..`, described by [`OPENAPI`] |
 //! | [`state_api`] | the part of it that describes the host, its queries and the fleet |
+//! | [`lease_api`] | limits of disks |
+//! | [`fleet_alerts_api`] | the alerts and silences of a monitor |
 //! | [`program`] | the processes that run queries |
 //! | [`process_cost`] | their processor time and memory |
 //! | [`shared_source`] | the process that reads the live source for all tabs, and retains requests |
@@ -28,6 +30,7 @@
 pub mod access;
 pub mod api;
 pub mod assets;
+pub mod fleet_alerts_api;
 pub mod frame;
 pub mod lease_api;
 pub mod process_cost;

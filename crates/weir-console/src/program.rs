@@ -90,7 +90,12 @@ impl Program {
 
     /// `weir fleet COMMAND` with the options of the monitor.
     pub fn fleet(&self, command: &str) -> Vec<OsString> {
-        let mut arguments = vec!["fleet".into(), command.into()];
+        self.of_fleet("fleet", command)
+    }
+
+    /// `weir GROUP COMMAND` with the options of the monitor.
+    pub fn of_fleet(&self, group: &str, command: &str) -> Vec<OsString> {
+        let mut arguments = vec![group.into(), command.into()];
         arguments.extend(self.monitor_option());
         arguments.extend(self.fleet_options.iter().cloned());
         arguments
@@ -169,17 +174,17 @@ impl Program {
         self.json_of(self.process(arguments)).await
     }
 
-    /// Runs `weir ARGUMENTS` to its end.
+    /// Runs `weir ARGUMENTS` to its end; returns what it printed.
     ///
     /// # Errors
     /// When the process fails.
     pub async fn run<S: AsRef<OsStr>>(
         &self,
         arguments: impl IntoIterator<Item = S>,
-    ) -> Result<(), ProgramError> {
+    ) -> Result<String, ProgramError> {
         let output = run(self.process(arguments)).await?;
         match output.status.success() {
-            true => Ok(()),
+            true => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
             false => Err(error(output.status, &output.stderr)),
         }
     }

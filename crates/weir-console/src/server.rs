@@ -69,6 +69,8 @@ pub struct ConsoleOptions {
     pub queries_max: usize,
     /// The folder of recordings that clients may open.
     pub recordings: Option<PathBuf>,
+    /// The only VM whose rows clients may read. The program's options restrict its queries.
+    pub only_vm: Option<String>,
     /// What clients may do to disks.
     pub leases: LeasePermissions,
     /// Receives the link to open: at the start, and a new one when it was used.
@@ -85,6 +87,8 @@ pub struct ConsoleState {
     pub queries: Arc<StandingQueries>,
     /// The sources that clients may name.
     pub sources: Arc<Sources>,
+    /// The only VM whose rows clients may read.
+    pub only_vm: Option<String>,
     /// What clients may do to disks.
     pub leases: LeasePermissions,
     /// The leases of clients.
@@ -127,6 +131,7 @@ impl Console {
                 has_recent: options.program.is_shared(),
                 folder: options.recordings,
             }),
+            only_vm: options.only_vm,
             leases: options.leases,
             held: LeaseProcesses::default(),
             program: options.program,
@@ -192,6 +197,18 @@ impl Drop for Console {
 }
 
 impl ConsoleState {
+    /// Rejects what concerns other VMs than the one whose rows clients may read.
+    ///
+    /// # Errors
+    /// The rejection.
+    pub fn check_all_vms(&self) -> Result<(), api::ApiError> {
+        let Some(vm) = &self.only_vm else {
+            return Ok(());
+        };
+        let message = format!("this console shows VM {vm} only");
+        Err(api::ApiError::new(StatusCode::FORBIDDEN, message))
+    }
+
     /// Reports the current link.
     pub fn announce(&self) {
         let (address, secret) = (self.address, self.access.link_secret());

@@ -15,6 +15,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::api::{ApiError, ResultBody, is_query, permit, source_of};
+use crate::fleet_alerts_api;
 use crate::lease_api::{end_lease, leases, limit};
 use crate::process_cost::ProcessCost;
 use crate::program::{QueryProcess, ResultSource};
@@ -44,6 +45,7 @@ pub fn router() -> Router<Arc<ConsoleState>> {
         .route("/api/v1/recent", get(recent))
         .route("/api/v1/recordings", get(recordings))
         .route("/api/v1/streams", get(streams))
+        .merge(fleet_alerts_api::router())
 }
 
 async fn streams(State(service): ServiceState) -> Reply {
@@ -102,6 +104,7 @@ async fn info(
     parameters: Result<Query<SourceParameters>, QueryRejection>,
 ) -> Reply {
     let Query(parameters) = given(parameters)?;
+    service.check_all_vms()?;
     let source = source_of(&service, parameters.source.as_deref())?;
     let file = recording(&service, &source)?;
     let _permit = permit(&service)?;
@@ -133,8 +136,8 @@ async fn characterise(
             arguments.push(CHARACTERISE_TIME.into());
         }
     }
-    let vm = parameters.vm.map(|vm| format!("--only-vm={vm}").into());
-    arguments.extend(vm);
+    let vm = service.only_vm.clone().or(parameters.vm);
+    arguments.extend(vm.map(|vm| format!("--only-vm={vm}").into()));
     arguments.push(format!("--only-disk={}", parameters.disk).into());
     Ok(Json(service.program.json(arguments).await?))
 }
@@ -271,6 +274,7 @@ async fn fleet_json(service: &ConsoleState, command: &str) -> Result<Value, ApiE
 
 /// The events of alerts on this host, one JSON object per line.
 async fn alerts(State(service): ServiceState) -> Result<Response, ApiError> {
+    service.check_all_vms()?;
     let permit = permit(&service)?;
     let program = &service.program;
     if !program.is_shared() {

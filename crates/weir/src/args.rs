@@ -5,13 +5,16 @@
 
 use std::ops::{Deref, DerefMut};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{ArgMatches, Args, Command, Error, FromArgMatches};
 use tracing::Level;
 use weir_query::engine::{Engine, EngineOptions};
+use weir_query::optimize::optimize;
 use weir_query::place::fleet::PlacementStrategy;
+use weir_query::plan::{Plan, restricted};
 use weir_runtime::failure::Failure;
 use weir_runtime::log;
 use weir_runtime::output::OutputOptions;
@@ -415,6 +418,42 @@ impl FleetArgs {
             server_name: self.server_name.clone(),
             ..Dial::new(address)
         })
+    }
+}
+
+/// Which rows queries may read.
+#[derive(Args, Clone, Debug, Default)]
+pub struct OwnerArgs {
+    /// Read the rows of this VM only: every source is restricted where it is read, and one without
+    /// a column vm is refused [default: all rows]
+    #[arg(short = 'w', long, value_name = "VM")]
+    pub only_vm: Option<String>,
+}
+
+impl OwnerArgs {
+    /// The plan over the rows that may be read.
+    ///
+    /// # Errors
+    /// A source whose rows have no VM.
+    pub fn restricted(&self, plan: Arc<Plan>) -> Result<Arc<Plan>, Failure> {
+        match &self.only_vm {
+            Some(vm) => Ok(optimize(&restricted(&plan, vm).map_err(Failure::words)?)),
+            None => Ok(plan),
+        }
+    }
+
+    /// Rejects the option in a query of a fleet.
+    ///
+    /// # Errors
+    /// When it was given.
+    pub fn refuse_at_monitor(&self) -> Result<(), Failure> {
+        match self.only_vm {
+            Some(_) => Err(Failure::words(
+                "--only-vm is for this host; at a monitor, use a token with role vm:NAME, or the \
+                 condition vm = 'NAME'",
+            )),
+            None => Ok(()),
+        }
     }
 }
 

@@ -102,6 +102,7 @@ async function route(push, status) {
  * @param {string | undefined} source
  */
 function sourceLabel(status, source) {
+  if (status.only_vm !== null) return visible(`VM ${status.only_vm} ${source ?? ""}`);
   if (source !== undefined) return visible(source);
   if (status.monitor !== null) return visible(`fleet ${status.monitor}`);
   return visible(status.options.join(" ") || "live");
@@ -114,6 +115,8 @@ async function start() {
     return null;
   });
   if (status === null) return;
+  // A console of one VM has neither alerts nor leases.
+  if (status.only_vm !== null) document.getElementById("nav-alerts")?.remove();
   const push = new Push((isConnected, state) => {
     text("connection", state);
     document.body.dataset.connected = String(isConnected);

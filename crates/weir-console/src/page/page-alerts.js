@@ -4,6 +4,7 @@
 import { element } from "./elements.js";
 import { visible } from "./format.js";
 import { JsonTable } from "./json-table.js";
+import { showFleet } from "./page-alerts-fleet.js";
 import { request } from "./panel.js";
 import { polled } from "./polled.js";
 
@@ -15,6 +16,7 @@ const EVENTS_MAX = 200;
  * @param {import("./panel.js").Context} context
  */
 export function show(root, _parameters, context) {
+  if (context.status.monitor !== null) return showFleet(root, context);
   const error = element("div", { class: "error", role: "status" });
   const states = new JsonTable("States of alerts", "no alert has fired since this page was opened");
   const events = new JsonTable("Changes of alerts", "none");
@@ -40,7 +42,7 @@ export function show(root, _parameters, context) {
   };
   states.show([]);
   events.show([]);
-  if (context.live && context.status.monitor === null) {
+  if (context.live) {
     follow("api/v1/alerts", abort.signal, onEvent).catch((failure) => {
       if (!abort.signal.aborted) error.textContent = failure.message;
     });

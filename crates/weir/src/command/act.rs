@@ -1,6 +1,8 @@
 //! `weir act`: actions on the disks of VMs, under a lease.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use clap::{Args, Subcommand};
@@ -100,6 +102,9 @@ struct LimitCommand {
     /// Apply the limit; without it, it is only printed
     #[arg(long)]
     apply: bool,
+    /// End the limit also when standard input ends
+    #[arg(long, hide = true)]
+    while_input: bool,
     /// Lowest limit of requests per second that is accepted
     #[arg(long, value_name = "COUNT", default_value_t = IOPS_FLOOR)]
     floor: u64,
@@ -261,8 +266,12 @@ fn hold(
     // The wall clock may be set meanwhile.
     let left = lease.ends.saturating_sub(wall_clock());
     let deadline = Instant::now() + Duration::from_nanos(left.max(0).unsigned_abs());
+    let has_input = Arc::new(AtomicBool::new(true));
+    if args.while_input {
+        watch_input(has_input.clone());
+    }
     let cause = loop {
-        if stop.signal().is_some() {
+        if stop.signal().is_some() || !has_input.load(Ordering::Relaxed) {
             break EndCause::Stopped;
         }
         let left = deadline.saturating_duration_since(Instant::now());
@@ -291,6 +300,15 @@ fn hold(
         (_, Some(number)) => Ending::Signal(number),
         _ => Ending::Done,
     })
+}
+
+/// Clears `has_input` at the end of standard input.
+fn watch_input(has_input: Arc<AtomicBool>) {
+    std::thread::spawn(move || {
+        // An error ends the input as its end does.
+        let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
+        has_input.store(false, Ordering::Relaxed);
+    });
 }
 
 /// The disk of a lease, for users.

@@ -78,6 +78,11 @@ pub struct ConsoleArgs {
     recent: RecentArgs,
     #[command(flatten)]
     fleet: FleetArgs,
+    /// The console of a VM's owner: queries read the rows of this VM only, and there are neither
+    /// alerts nor leases; with --monitor, a token with role vm:NAME does the same
+    #[arg(short = 'w', long, value_name = "VM",
+          conflicts_with_all = ["monitor", "alerts", "end_leases", "act"])]
+    only_vm: Option<String>,
     #[command(flatten)]
     define: DefinitionArgs,
     #[command(flatten)]
@@ -104,6 +109,7 @@ pub fn run(args: &ConsoleArgs, verbose: bool) -> Result<Ending, Failure> {
         program: program(args),
         queries_max: args.queries_max.into(),
         recordings: args.recordings.clone(),
+        only_vm: args.only_vm.clone(),
         leases: LeasePermissions {
             ends: args.end_leases,
             limits: args.act.clone(),

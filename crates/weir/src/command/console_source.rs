@@ -28,7 +28,7 @@ use weir_sink::last::FinalRelation;
 use weir_sink::{InstantUnit, Sink, SinkError, Target};
 use weir_tap::ebpf::Files;
 
-use crate::args::{DefinitionArgs, LimitArgs, RecentArgs, SourceArgs};
+use crate::args::{DefinitionArgs, LimitArgs, OwnerArgs, RecentArgs, SourceArgs};
 
 /// The stream whose rows are shared and retained.
 const STREAM: &str = "IO";
@@ -59,6 +59,8 @@ pub struct ConsoleSourceArgs {
     limits: LimitArgs,
     #[command(flatten)]
     recent: RecentArgs,
+    #[command(flatten)]
+    owner: OwnerArgs,
 }
 
 /// What the connections share.
@@ -70,6 +72,7 @@ struct Service {
     /// The definitions of `--define`, before each query.
     definitions: String,
     query_bytes_max: usize,
+    owner: OwnerArgs,
     /// The retained rows of each input.
     recent: Vec<Arc<RecentRows>>,
     changes: Sender<Change>,
@@ -125,6 +128,7 @@ pub fn run(args: &ConsoleSourceArgs) -> Result<Ending, Failure> {
         catalog,
         definitions,
         query_bytes_max: args.limits.limit_memory,
+        owner: args.owner.clone(),
         recent,
         changes,
         queries_ever: AtomicU64::new(0),
@@ -251,7 +255,10 @@ impl Service {
         let text = format!("{}{text}", self.definitions);
         let checked: Checked = compile(&text, &self.catalog, &question::options(true))
             .map_err(|_| unsuited("the query is incorrect, or of another stream"))?;
-        let plan = device_names::resolved(&checked.plan, &self.source);
+        // A query that is refused is a process of its own, which reports the reason.
+        let plan = self.owner.restricted(checked.plan);
+        let plan = plan.map_err(|_| unsuited("it reads rows of other VMs"))?;
+        let plan = device_names::resolved(&plan, &self.source);
         let plan = plans::paired(&plan, &self.capabilities).plan;
         let placement = plans::of_rows(&[&plan], &self.capabilities);
         if placement.demands.is_empty() || plans::read_own_stream(&[&plan]) {

@@ -14,7 +14,7 @@ use weir_wire::Submit;
 use super::explain_flink;
 use crate::args::QuestionArgs;
 use crate::args::SourceArgs;
-use crate::args::{self, DefinitionArgs, FleetArgs};
+use crate::args::{self, DefinitionArgs, FleetArgs, OwnerArgs};
 use weir_monitor::client;
 use weir_monitor::client::Answers;
 use weir_runtime::device_names;
@@ -49,6 +49,8 @@ pub struct ExplainArgs {
     analyze: bool,
     #[command(flatten)]
     source: SourceArgs,
+    #[command(flatten)]
+    owner: OwnerArgs,
     #[command(flatten)]
     fleet: FleetArgs,
     /// Print how the query is split between agents and monitor, and the cost of each placement
@@ -104,6 +106,7 @@ pub fn run(args: &ExplainArgs) -> Result<Ending, Failure> {
     }
     let question = args.define.before(question, &args.source)?;
     if args.fleet.monitor.is_some() {
+        args.owner.refuse_at_monitor()?;
         let submit = Submit {
             query: question.text,
             place: args.place.clone(),
@@ -117,9 +120,10 @@ pub fn run(args: &ExplainArgs) -> Result<Ending, Failure> {
         return Err(Failure::words("--place requires --fleet or --monitor"));
     }
     let checked = question.compile_over(&args.source)?;
+    let plan = args.owner.restricted(checked.plan)?;
     if args.flink {
         output::print(&explain_flink::explain(
-            &checked.plan,
+            &plan,
             &args.flink_with,
             args.flink_jar.as_deref(),
             args.json,
@@ -127,7 +131,7 @@ pub fn run(args: &ExplainArgs) -> Result<Ending, Failure> {
         return Ok(Ending::Done);
     }
     if args.for_fleet {
-        let paired = plans::paired(&checked.plan, &args.source.capabilities()?);
+        let paired = plans::paired(&plan, &args.source.capabilities()?);
         let place = args.place.as_deref();
         let explained =
             client::explain(&paired.plan, args.hosts, place, &args.source, args.analyze)?;
@@ -137,7 +141,7 @@ pub fn run(args: &ExplainArgs) -> Result<Ending, Failure> {
         })?;
         return Ok(explained.ending);
     }
-    of_this_host(args, &device_names::resolved(&checked.plan, &args.source))
+    of_this_host(args, &device_names::resolved(&plan, &args.source))
 }
 
 /// Whether `text` has the form of a diagnostic code: `W` and four digits.

@@ -13,7 +13,7 @@ use super::sql;
 use crate::args::OutputArgs;
 use crate::args::QuestionArgs;
 use crate::args::SourceArgs;
-use crate::args::{self, DefinitionArgs, FleetArgs, LimitArgs};
+use crate::args::{self, DefinitionArgs, FleetArgs, LimitArgs, OwnerArgs};
 use weir_monitor::client::show::{self, PrintOptions};
 use weir_monitor::client::statements;
 use weir_query::library::{self, TextKind};
@@ -69,6 +69,8 @@ pub struct HostQueryArgs {
     define: DefinitionArgs,
     #[command(flatten)]
     source: SourceArgs,
+    #[command(flatten)]
+    owner: OwnerArgs,
     #[command(flatten)]
     output: OutputArgs,
     #[command(flatten)]
@@ -139,7 +141,8 @@ pub fn on_host(
     let live = args.source.is_live();
     let question = args.define.before(question, &args.source)?;
     let checked = question.compile_over(&args.source)?;
-    let plan = device_names::resolved(&checked.plan, &args.source);
+    let plan = args.owner.restricted(checked.plan)?;
+    let plan = device_names::resolved(&plan, &args.source);
     let capabilities = args.source.capabilities()?;
     let paired = plans::paired(&plan, &capabilities);
     let plan = &*paired.plan;
@@ -234,6 +237,7 @@ pub fn on_fleet(
     wrap: Option<SinkWrap>,
 ) -> Result<Ending, Failure> {
     args::agents_choose(&args.source)?;
+    args.owner.refuse_at_monitor()?;
     if !args.define.define.is_empty() || question.defines_streams() {
         return Err(Failure::words(
             "a query of a fleet reads the streams of probes that its agents have, and defines none: \

@@ -6,6 +6,8 @@ mod browser;
 mod chromium;
 #[path = "console_live.rs"]
 mod live;
+#[path = "console_owner.rs"]
+mod owner;
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -74,6 +76,12 @@ impl Console {
         }
         console.token = console.token.trim().to_owned();
         console
+    }
+
+    /// Ends it without a chance to clean up.
+    pub fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
     }
 
     /// The address and the secret of the next link that is printed.
@@ -195,6 +203,13 @@ impl Reply {
         found.map(|(_, value)| value.to_owned())
     }
 
+    /// The objects of a result, a line each.
+    fn rows(&self) -> Vec<Value> {
+        let rows = self.body.lines().map(serde_json::from_str);
+        rows.collect::<Result<_, _>>()
+            .unwrap_or_else(|_| panic!("{}", self.body))
+    }
+
     pub fn json(&self) -> Value {
         serde_json::from_str(&self.body).unwrap_or_else(|_| panic!("{}", self.body))
     }
@@ -296,7 +311,8 @@ fn every_path_of_the_description_exists_and_no_other() {
     // All routes of the source are described.
     let source = concat!(
         include_str!("../../../weir-console/src/api.rs"),
-        include_str!("../../../weir-console/src/state_api.rs")
+        include_str!("../../../weir-console/src/state_api.rs"),
+        include_str!("../../../weir-console/src/fleet_alerts_api.rs")
     );
     let routes = source.split(".route(\"").skip(1);
     for route in routes.map(|rest| rest.split('"').next().unwrap()) {

@@ -535,3 +535,39 @@ fn a_disk_is_limited_from_its_page_and_its_lease_ended() {
     assert_eq!(vm.iops(), 0);
     browser.assert_clean(&console.address);
 }
+
+#[test]
+fn the_alerts_of_a_fleet_are_shown_silenced_and_removed() {
+    let test = "the_alerts_of_a_fleet_are_shown_silenced_and_removed";
+    let monitor = crate::fleet::processes::Monitor::start();
+    let alert = "create alert present as select host, state from hosts when state = 'up'
+        labels host annotations '<b>{host}</b> is {state}' as summary;";
+    let file = monitor.home.write("alert.cql", alert);
+    monitor.run(&["alert", "place", "-f", &file]).fine();
+    let trace = monitor.home.write("a.csv", &requests(10));
+    let _agents = monitor.agents(&[trace]);
+    let mut console = Console::start(&["--monitor", &monitor.address]);
+    let Some(mut browser) = signed_in(&mut console, test) else {
+        return;
+    };
+    browser.evaluate("location.hash = '#alerts'");
+    browser.wait_for("document.body.innerText.includes('<b>a</b> is up')");
+    browser.wait_for("document.body.innerText.includes('present{host=\\\"a\\\"}')");
+    browser.evaluate("document.getElementById('silence').open = true");
+    browser.evaluate("document.getElementById('silence-alert').value = 'present'");
+    browser.evaluate("document.getElementById('silence-labels').value = 'host=a zone=x=y'");
+    browser.evaluate("document.getElementById('silence-comment').value = 'reboot <i>soon</i>'");
+    browser.evaluate("document.getElementById('silence-add').click()");
+    browser.wait_for("document.body.innerText.includes('reboot <i>soon</i>')");
+    let listed = monitor.run(&["alert", "silences", "--json"]).fine();
+    let listed: Value = serde_json::from_str(&listed).unwrap();
+    assert_eq!(listed[0]["labels"], json!({ "host": "a", "zone": "x=y" }));
+    let click =
+        |label: &str| format!("document.querySelector('button[aria-label^=\"{label}\"]').click()");
+    browser.evaluate(&click("End silence"));
+    browser.wait_for("document.body.innerText.includes('no silences')");
+    browser.evaluate(&click("Remove alert present"));
+    browser.wait_for("document.body.innerText.includes('no alert runs at the monitor')");
+    assert_eq!(monitor.run(&["alert", "list", "--json"]).fine(), "[]\n");
+    browser.assert_clean(&console.address);
+}

@@ -457,6 +457,15 @@ fn a_disk_is_limited_by_a_client_and_restored_at_each_end() {
     assert_eq!(vm.iops(), 200);
     drop(console);
     wait_until("the limit is restored", || vm.iops() == 0);
+    // So they do with a console that is killed.
+    let mut console = Console::start(&["--act", "console-*", "--act-state", &state]);
+    let body = json!({ "vm": vm.name, "iops": 200, "for": "10m", "apply": true });
+    assert_eq!(console.post("/api/v1/leases", &body).status, 201);
+    assert_eq!(vm.iops(), 200);
+    console.kill();
+    wait_until("the limit of a killed console is restored", || {
+        vm.iops() == 0
+    });
     let other = Console::start(&["--act-state", &state]);
     let reply = other.post("/api/v1/leases", &json!({ "vm": vm.name, "iops": 200 }));
     assert_eq!(reply.status, 403, "{}", reply.body);

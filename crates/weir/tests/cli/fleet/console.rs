@@ -63,3 +63,61 @@ fn the_console_of_a_fleet_has_the_rights_of_its_token() {
         refused.body
     );
 }
+
+#[test]
+fn the_alerts_and_silences_of_a_monitor_are_those_of_its_commands() {
+    let monitor = guarded();
+    let placer = console(&monitor, "placer");
+    assert_eq!(placer.get("/api/v1/fleet/alerts").json(), json!([]));
+    let token = monitor.home.path().join("placer").display().to_string();
+    let place = [
+        "alert",
+        "place",
+        "--rule",
+        "agent_gone",
+        "--token-file",
+        &token,
+    ];
+    monitor.run(&place).fine();
+    let listed = placer.get("/api/v1/fleet/alerts").json();
+    assert_eq!(listed[0]["name"], "agent_gone", "{listed}");
+    assert_eq!(listed[0]["placed_by"], "placer");
+
+    let silence = json!({
+        "alert": "agent_gone", "labels": { "host": "--all" }, "for": "2h", "comment": "<b>reboot</b>",
+    });
+    let reader = console(&monitor, "reader");
+    let refused = reader.post("/api/v1/fleet/silences", &silence);
+    assert!(refused.body.contains("not permitted"), "{}", refused.body);
+    let added = placer.post("/api/v1/fleet/silences", &silence);
+    assert_eq!(added.status, 201, "{}", added.body);
+    let silences = reader.get("/api/v1/fleet/silences").json();
+    assert_eq!(silences[0]["id"], added.json()["id"]);
+    assert_eq!(silences[0]["labels"], json!({ "host": "--all" }));
+    assert_eq!(silences[0]["comment"], "<b>reboot</b>");
+    let end = json!({ "id": added.json()["id"] });
+    assert_eq!(placer.post("/api/v1/fleet/silences/end", &end).status, 204);
+    assert_eq!(reader.get("/api/v1/fleet/silences").json(), json!([]));
+
+    let remove = json!({ "name": "agent_gone" });
+    assert!(reader.post("/api/v1/fleet/alerts/remove", &remove).status >= 400);
+    assert_eq!(
+        placer.post("/api/v1/fleet/alerts/remove", &remove).status,
+        204
+    );
+    assert_eq!(placer.get("/api/v1/fleet/alerts").json(), json!([]));
+    // Errors are those of the commands.
+    let again = placer.post("/api/v1/fleet/alerts/remove", &remove);
+    assert!(
+        again.body.contains("there is no alert `agent_gone`"),
+        "{}",
+        again.body
+    );
+    let host = Console::start(&["--from", "samples/none.parquet"]);
+    let refused = host.get("/api/v1/fleet/alerts");
+    assert!(
+        refused.status == 400 && refused.body.contains("not a fleet"),
+        "{}",
+        refused.body
+    );
+}
