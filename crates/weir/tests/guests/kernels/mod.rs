@@ -9,6 +9,7 @@ mod boot;
 mod devices;
 mod files;
 mod level;
+mod limits;
 mod rows;
 
 use std::collections::BTreeMap;
