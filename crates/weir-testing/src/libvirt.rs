@@ -1,4 +1,5 @@
-//! libvirt in session mode, started by a test: no systemd, no configuration, no privileges.
+//! libvirt, started by a test without systemd: in session mode, without configuration and
+//! privileges, or in system mode, in namespaces of its own.
 
 use std::fs;
 use std::os::unix::fs::chown;
@@ -13,6 +14,9 @@ use crate::port::{Port, Socket};
 
 /// `nobody`: libvirt's session mode is for unprivileged users.
 pub const USER: u32 = 65534;
+
+/// Prepares the namespaces, and starts libvirtd in them.
+const SYSTEM_MODE: &str = include_str!("libvirt_system.sh");
 
 /// How long libvirtd may take to start: the first start probes each QEMU binary.
 const START: Duration = Duration::from_secs(60);
@@ -119,6 +123,27 @@ fn as_user(folder: &str, program: &str) -> Command {
         command.env(name, folder);
     }
     command
+}
+
+/// Runs a shell script where a libvirtd in system mode serves `qemu:///system`, with its files in
+/// `folder`; all its processes end with the script. Requires root.
+pub fn in_system_mode(folder: &str, script: &str) -> Result<String> {
+    let output = Command::new("unshare")
+        .args(["--mount", "--pid", "--fork", "--mount-proc", "--kill-child"])
+        .args(["sh", "-c", SYSTEM_MODE, "sh", script, folder])
+        .stdin(Stdio::null())
+        .output()
+        .context("cannot start unshare (package util-linux)")?;
+    let printed = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    match output.status.success() {
+        true => Ok(printed(&output.stdout)),
+        false => bail!(
+            "{}: {}{}",
+            output.status,
+            printed(&output.stdout),
+            printed(&output.stderr)
+        ),
+    }
 }
 
 /// The description of domain `shop`: `disks` is XML too. Its memory can be shared with back ends.

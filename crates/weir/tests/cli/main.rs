@@ -1,6 +1,7 @@
 //! The command line as seen by a user: the built binary, its output, its exit codes.
 
 mod act;
+mod act_libvirt;
 mod advise;
 mod agent;
 mod alert_actions;
