@@ -4,6 +4,8 @@
 mod browser;
 #[path = "console_chromium.rs"]
 mod chromium;
+#[path = "console_cost.rs"]
+mod cost;
 #[path = "console_live.rs"]
 mod live;
 #[path = "console_owner.rs"]
@@ -76,6 +78,10 @@ impl Console {
         }
         console.token = console.token.trim().to_owned();
         console
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.id()
     }
 
     /// Ends it without a chance to clean up.

@@ -7,7 +7,7 @@ use super::{Console, SAMPLE};
 use crate::support::{Scratch, requests, run, skipped};
 
 /// A browser that has opened the link of the console.
-fn signed_in(console: &mut Console, test: &str) -> Option<Browser> {
+pub fn signed_in(console: &mut Console, test: &str) -> Option<Browser> {
     let Some(mut browser) = Browser::start() else {
         skipped(test, "no chromium");
         return None;

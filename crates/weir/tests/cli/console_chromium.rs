@@ -123,9 +123,17 @@ impl Browser {
         }
     }
 
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     pub fn resize(&mut self, width: u32) {
+        self.resize_to(width, 900);
+    }
+
+    pub fn resize_to(&mut self, width: u32, height: u32) {
         let size =
-            json!({ "width": width, "height": 900, "deviceScaleFactor": 1, "mobile": false });
+            json!({ "width": width, "height": height, "deviceScaleFactor": 1, "mobile": false });
         self.call("Emulation.setDeviceMetricsOverride", size);
     }
 
