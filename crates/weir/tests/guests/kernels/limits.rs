@@ -16,8 +16,8 @@ const ACT: &str = "/tools/bin/weir act";
 
 const STATE: &str = "--state /tmp/leases";
 
-/// The limit of reads and of writes per second, and how many reads are made under it. The kernel lets
-/// those of the first slice through at once.
+/// The limit of reads and of writes per second, and how many reads are made under it. The kernel
+/// lets those of the first slice through at once.
 const IOPS: u64 = 60;
 const REQUESTS: u64 = 240;
 
