@@ -8,6 +8,8 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
+use std::sync::mpsc::{Receiver, TryRecvError, channel};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -15,6 +17,7 @@ use weir_act::limit::Limit;
 use weir_act::link::ActLink;
 use weir_act::policy::ActRequest;
 use weir_act::service::ActMessage;
+use weir_model::Nanos;
 use weir_wire::AlertAction;
 
 /// How long actions last without the monitor that requested them.
@@ -31,7 +34,9 @@ pub struct HostActions {
     /// Where `weir act serve` listens.
     socket: PathBuf,
     link: Option<ActLink>,
-    /// When it was tried to connect.
+    /// The attempt to connect that runs, in a thread of its own: the process may not answer.
+    connecting: Option<Receiver<io::Result<ActLink>>>,
+    /// When the last attempt began.
     tried: Option<Instant>,
     /// What the monitor requested last.
     wanted: Vec<AlertAction>,
@@ -68,6 +73,7 @@ impl HostActions {
         HostActions {
             socket,
             link: None,
+            connecting: None,
             tried: None,
             wanted: Vec::new(),
             requested: Requested::default(),
@@ -76,10 +82,10 @@ impl HostActions {
         }
     }
 
-    /// All actions that should last.
-    pub fn set(&mut self, wanted: Vec<AlertAction>) -> Vec<ActionReport> {
+    /// All actions that should last; `now` is in the monitor's time.
+    pub fn set(&mut self, wanted: Vec<AlertAction>, now: Nanos) -> Vec<ActionReport> {
         self.wanted = wanted;
-        self.poll()
+        self.poll(now)
     }
 
     /// The monitor has welcomed the agent; one whose version has no actions wants none.
@@ -95,8 +101,9 @@ impl HostActions {
         self.lost_since.get_or_insert_with(Instant::now);
     }
 
-    /// Requests what has changed, and returns what has happened; to be called once a second.
-    pub fn poll(&mut self) -> Vec<ActionReport> {
+    /// Requests what has changed, and returns what has happened; to be called once a second, with
+    /// the monitor's time.
+    pub fn poll(&mut self, now: Nanos) -> Vec<ActionReport> {
         let is_lost = |since: Instant| since.elapsed() >= MONITOR_LOST_AFTER;
         let messages = match self.lost_since.is_some_and(is_lost) {
             true => {
@@ -114,7 +121,7 @@ impl HostActions {
         };
         let messages = messages.into_iter();
         let messages: Vec<ActMessage> = messages
-            .chain(self.requested.changes(&self.wanted))
+            .chain(self.requested.changes(&self.wanted, now))
             .collect();
         let sent = messages.iter().try_for_each(|message| link.send(message));
         match sent.and_then(|()| link.steps()) {
@@ -143,12 +150,28 @@ impl HostActions {
         reports
     }
 
+    /// Begins an attempt to connect, or receives the outcome of the one that runs.
     fn connect(&mut self) -> Option<ActionReport> {
-        if self.tried.is_some_and(|at| at.elapsed() < CONNECT_EVERY) {
+        let Some(connecting) = &self.connecting else {
+            if self.tried.is_none_or(|at| at.elapsed() >= CONNECT_EVERY) {
+                self.tried = Some(Instant::now());
+                let (send, receive) = channel();
+                let socket = self.socket.clone();
+                thread::spawn(move || {
+                    // The agent may have ended.
+                    let _ = send.send(ActLink::connect(&socket));
+                });
+                self.connecting = Some(receive);
+            }
             return None;
-        }
-        self.tried = Some(Instant::now());
-        match ActLink::connect(&self.socket) {
+        };
+        let outcome = match connecting.try_recv() {
+            Ok(outcome) => outcome,
+            Err(TryRecvError::Empty) => return None,
+            Err(TryRecvError::Disconnected) => Err(io::Error::other("it cannot be reached")),
+        };
+        self.connecting = None;
+        match outcome {
             Ok(link) => {
                 (self.link, self.failure) = (Some(link), None);
                 None
@@ -168,8 +191,9 @@ impl HostActions {
 }
 
 impl Requested {
-    /// The messages that make the requested actions the wanted ones.
-    fn changes(&mut self, wanted: &[AlertAction]) -> Vec<ActMessage> {
+    /// The messages that make the requested actions the wanted ones. An action that did not help,
+    /// or whose time has passed, is not requested again from another process.
+    fn changes(&mut self, wanted: &[AlertAction], now: Nanos) -> Vec<ActMessage> {
         let mut messages = Vec::new();
         self.0.retain(|instance, known| {
             let is_same = |action: &&AlertAction| {
@@ -184,11 +208,15 @@ impl Requested {
         });
         for action in wanted {
             let instance = action.instance.clone();
+            let left_ns = action.fired_at_ns.saturating_add(action.hold_ns) - now;
+            let is_over = left_ns <= 0 || action.has_helped == Some(false);
             let known = self.0.entry(instance.clone()).or_insert_with(|| {
-                messages.push(ActMessage::Act(request(action)));
+                if !is_over {
+                    messages.push(ActMessage::Act(request(action, left_ns)));
+                }
                 RequestedAction {
                     fired_at_ns: action.fired_at_ns,
-                    has_helped: None,
+                    has_helped: action.has_helped.filter(|_| is_over),
                 }
             });
             if known.has_helped == action.has_helped {
@@ -213,8 +241,8 @@ impl Requested {
     }
 }
 
-/// The request of an action.
-fn request(action: &AlertAction) -> ActRequest {
+/// The request of an action, of whose time so much is left.
+fn request(action: &AlertAction, left_ns: Nanos) -> ActRequest {
     ActRequest {
         instance: action.instance.clone(),
         vm: action.vm.clone(),
@@ -224,7 +252,7 @@ fn request(action: &AlertAction) -> ActRequest {
             bytes: action.bytes_per_second,
             weight: action.weight,
         },
-        hold_ns: action.hold_ns,
+        hold_ns: action.hold_ns.min(left_ns),
         cooldown_ns: action.cooldown_ns,
     }
 }
@@ -239,6 +267,7 @@ mod tests {
             fired_at_ns,
             vm: "mail".to_owned(),
             iops: Some(100),
+            hold_ns: 1_000,
             ..AlertAction::default()
         }
     }
@@ -258,7 +287,7 @@ mod tests {
     fn the_difference_to_what_is_wanted_is_requested_once() {
         let mut requested = Requested::default();
         let mut changes = |wanted: &[AlertAction]| -> Vec<String> {
-            requested.changes(wanted).iter().map(shown).collect()
+            requested.changes(wanted, 10).iter().map(shown).collect()
         };
         let judged = |has_helped| AlertAction {
             has_helped: Some(has_helped),
@@ -275,6 +304,11 @@ mod tests {
         assert_eq!(changes(&[]), ["clear b"]);
         // A judged action of a monitor that was not reachable before.
         assert_eq!(changes(&[judged(true)]), ["act b", "improved b"]);
+        // One that did not help, and one whose time has passed.
+        assert_eq!(changes(&[]), ["clear b"]);
+        assert_eq!(changes(&[judged(false), action("c", -1_000)]), [""; 0]);
+        assert_eq!(changes(&[]), ["clear b", "clear c"]);
+        assert_eq!(changes(&[judged(true)]), ["act b", "improved b"]);
         let lost: Vec<String> = requested.lost().iter().map(shown).collect();
         assert_eq!(lost, ["lost b"]);
         assert!(requested.lost().is_empty());
@@ -283,21 +317,25 @@ mod tests {
     #[test]
     fn the_actions_of_a_monitor_end_some_time_after_it_was_lost_and_not_before() {
         let mut actions = HostActions::new(PathBuf::from("/no/such/socket"));
-        let reports = actions.set(vec![action("a", 1)]);
+        let mut reports = actions.set(vec![action("a", 1)], 10);
+        while reports.is_empty() {
+            thread::sleep(Duration::from_millis(1));
+            reports = actions.poll(10);
+        }
         assert!(
             matches!(&reports[..], [ActionReport::Failed(why)] if why.contains("/no/such/socket")),
             "{reports:?}"
         );
         actions.disconnected();
-        actions.poll();
+        actions.poll(10);
         assert_eq!(actions.wanted.len(), 1);
         actions.welcomed(true);
         assert_eq!(actions.lost_since, None);
         actions.lost_since = Instant::now().checked_sub(MONITOR_LOST_AFTER);
-        actions.poll();
+        actions.poll(10);
         assert_eq!(actions.wanted.len(), 0);
         // A monitor of an older version.
-        actions.set(vec![action("a", 1)]);
+        actions.set(vec![action("a", 1)], 10);
         actions.welcomed(false);
         assert_eq!(actions.wanted.len(), 0);
     }

@@ -218,7 +218,7 @@ impl Agent {
                 self.set_heartbeat(every)
             }
             UplinkEvent::Message(MonitorMessage::Actions(actions)) => {
-                let reports = self.actions.set(actions.actions);
+                let reports = self.actions.set(actions.actions, self.now());
                 self.report_actions(reports);
             }
             // Handled by the uplink.
@@ -521,7 +521,7 @@ impl Agent {
         let load = self.own.load();
         let readings = self.own.readings(self.services.values(), &self.core);
         self.publish(readings.clone());
-        let reports = self.actions.poll();
+        let reports = self.actions.poll(self.now());
         self.report_actions(reports);
         if !self.is_synchronised() {
             return;

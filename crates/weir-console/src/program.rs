@@ -35,7 +35,7 @@ pub struct Program {
     pub query_options: Vec<OsString>,
     /// Further options of `weir explain` for these sources.
     pub explain_options: Vec<OsString>,
-    /// Options of `weir query` for other recordings.
+    /// Options of `weir query` for other recordings, with the VM whose rows clients may read.
     pub recording_options: Vec<OsString>,
     /// Options of the process that reads the live source for all tabs.
     pub shared_options: Vec<OsString>,

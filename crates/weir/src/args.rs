@@ -442,6 +442,19 @@ impl OwnerArgs {
         }
     }
 
+    /// Rejects a query that defines streams of probes: the owner of a VM attaches none.
+    ///
+    /// # Errors
+    /// When it does, and the rows of one VM may be read only.
+    pub fn refuse_definitions(&self, question: &QueryText) -> Result<(), Failure> {
+        match self.only_vm.is_some() && question.defines_streams() {
+            true => Err(Failure::words(
+                "a query of one VM's rows defines no streams of probes; give --define FILE",
+            )),
+            false => Ok(()),
+        }
+    }
+
     /// Rejects the option in a query of a fleet.
     ///
     /// # Errors

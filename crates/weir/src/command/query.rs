@@ -140,6 +140,7 @@ pub fn on_host(
 ) -> Result<Ending, Failure> {
     let live = args.source.is_live();
     let question = args.define.before(question, &args.source)?;
+    args.owner.refuse_definitions(&question)?;
     let checked = question.compile_over(&args.source)?;
     let plan = args.owner.restricted(checked.plan)?;
     let plan = device_names::resolved(&plan, &args.source);

@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::Console;
-use crate::support::Scratch;
+use crate::support::{Scratch, run};
 
 #[test]
 fn the_console_of_a_vms_owner_has_its_rows_alone() {
@@ -18,7 +18,20 @@ fn the_console_of_a_vms_owner_has_its_rows_alone() {
     let sample = scratch.write("trace.csv", &(0..300).map(line).collect::<String>());
     let counts = "select vm, count(*) as n from IO group by vm order by vm";
     let all = Console::of(&sample).query(counts, "").rows();
-    let own = Console::start(&["--from", &sample, "--only-vm", "app"]);
+    let folder = scratch.path().join("recordings");
+    std::fs::create_dir(&folder).unwrap();
+    let recording = folder.join("both.parquet");
+    run(&["convert", &sample, recording.to_str().unwrap()]).fine();
+    let folder = folder.to_str().unwrap();
+    let args = [
+        "--from",
+        &sample,
+        "--recordings",
+        folder,
+        "--only-vm",
+        "app",
+    ];
+    let own = Console::start(&args);
     let rows = own.query(counts, "").rows();
     let of_app = all.iter().find(|row| row["vm"] == "app").unwrap();
     assert!(all.len() > 1, "{all:?}");
@@ -41,6 +54,16 @@ fn the_console_of_a_vms_owner_has_its_rows_alone() {
             reply.body
         );
     }
+    // So it is with the recordings of the folder.
+    let recorded = own.query(counts, "&source=recording:both.parquet").rows();
+    assert_eq!(
+        (recorded.len(), &recorded[0]["n"]),
+        (1, &of_app["n"]),
+        "{recorded:?}"
+    );
+    let probe = "create stream p as probe 'tp:sched:sched_switch' (prev_pid); select * from p";
+    let refused = own.query(probe, "");
+    assert!(refused.status >= 400, "{}", refused.body);
     let refused = own.query("select count(*) from devices", "");
     assert!(
         refused.body.contains("only rows of VM `app`"),
