@@ -61,16 +61,16 @@ impl ActLink {
     pub fn connect(socket: &Path) -> io::Result<ActLink> {
         let stream = UnixStream::connect(socket)?;
         stream.set_write_timeout(Some(SEND_MAX))?;
-        let steps = read_steps(stream.try_clone()?);
-        let greeting = steps.recv_timeout(HANDSHAKE_MAX).map_err(|_| {
+        let link = ActLink {
+            steps: read_steps(stream.try_clone()?),
+            input: Some(Input::Socket(stream)),
+        };
+        let greeting = link.steps.recv_timeout(HANDSHAKE_MAX).map_err(|_| {
             let why = "it does not answer, or another process is connected to it";
             io::Error::new(io::ErrorKind::TimedOut, why)
         })?;
         match greeting["event"] == "serving" {
-            true => Ok(ActLink {
-                input: Some(Input::Socket(stream)),
-                steps,
-            }),
+            true => Ok(link),
             false => Err(io::Error::other("it is not `weir act serve`")),
         }
     }
@@ -122,6 +122,16 @@ impl ActLink {
                 Err(RecvTimeoutError::Disconnected) => return (steps, true),
                 Err(RecvTimeoutError::Timeout) => return (steps, false),
             }
+        }
+    }
+}
+
+impl Drop for ActLink {
+    /// Ends the connection, of which the thread that reads steps has a part.
+    fn drop(&mut self) {
+        if let Some(Input::Socket(stream)) = &self.input {
+            // It may have ended already.
+            let _ = stream.shutdown(Shutdown::Both);
         }
     }
 }

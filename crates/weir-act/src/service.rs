@@ -204,6 +204,15 @@ impl ActService {
             lease.apply(&self.store, &mut |_| {})
         });
         if let Err(error) = applied {
+            // A knob that was written and could not be restored: that is tried again.
+            if self.store.get(&lease.id).is_ok_and(|lease| lease.is_some()) {
+                self.held.push(HeldLease {
+                    lease,
+                    instance: request.instance.clone(),
+                    deadline: Instant::now(),
+                    is_failed: true,
+                });
+            }
             return self.refused(request, &error.to_string(), now);
         }
         let mut step = lease.event();

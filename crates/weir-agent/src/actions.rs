@@ -26,6 +26,9 @@ pub const MONITOR_LOST_AFTER: Duration = Duration::from_secs(30);
 /// The interval between two attempts to reach `weir act serve`.
 const CONNECT_EVERY: Duration = Duration::from_secs(5);
 
+/// How long after a refusal, such as one for a cooldown, an action is requested again.
+const RETRY_AFTER: Duration = Duration::from_secs(30);
+
 /// How long the end of the agent waits until everything is undone.
 const CLOSE_WITHIN: Duration = Duration::from_secs(10);
 
@@ -56,6 +59,7 @@ struct Requested(BTreeMap<String, RequestedAction>);
 struct RequestedAction {
     fired_at_ns: i64,
     has_helped: Option<bool>,
+    refused_at: Option<Instant>,
 }
 
 /// What has happened, for the log of the agent.
@@ -125,7 +129,10 @@ impl HostActions {
             .collect();
         let sent = messages.iter().try_for_each(|message| link.send(message));
         match sent.and_then(|()| link.steps()) {
-            Ok(steps) => reports.extend(steps.into_iter().map(ActionReport::Step)),
+            Ok(steps) => {
+                steps.iter().for_each(|step| self.requested.note(step));
+                reports.extend(steps.into_iter().map(ActionReport::Step));
+            }
             Err(error) => {
                 // It undoes what lasts; what is wanted then is requested again.
                 self.link = None;
@@ -217,8 +224,16 @@ impl Requested {
                 RequestedAction {
                     fired_at_ns: action.fired_at_ns,
                     has_helped: action.has_helped.filter(|_| is_over),
+                    refused_at: None,
                 }
             });
+            let is_due = known
+                .refused_at
+                .is_some_and(|at| at.elapsed() >= RETRY_AFTER);
+            if is_due && !is_over {
+                known.refused_at = None;
+                messages.push(ActMessage::Act(request(action, left_ns)));
+            }
             if known.has_helped == action.has_helped {
                 continue;
             }
@@ -230,6 +245,16 @@ impl Requested {
             }));
         }
         messages
+    }
+
+    /// Notes that an action was refused.
+    fn note(&mut self, step: &Value) {
+        let instance = step["alert"]
+            .as_str()
+            .filter(|_| step["event"] == "refused");
+        if let Some(known) = instance.and_then(|instance| self.0.get_mut(instance)) {
+            known.refused_at = Some(Instant::now());
+        }
     }
 
     /// The messages that end all of them for the loss of the monitor.
@@ -304,6 +329,20 @@ mod tests {
         assert_eq!(changes(&[]), ["clear b"]);
         // A judged action of a monitor that was not reachable before.
         assert_eq!(changes(&[judged(true)]), ["act b", "improved b"]);
+        // One that was refused is requested again, after some time.
+        let refused = serde_json::json!({"event": "refused", "alert": "b"});
+        requested.note(&refused);
+        let mut changes = |wanted: &[AlertAction], earlier: Duration| -> Vec<String> {
+            let known = requested.0.get_mut("b").expect("it is known");
+            known.refused_at = known.refused_at.and_then(|at| at.checked_sub(earlier));
+            requested.changes(wanted, 10).iter().map(shown).collect()
+        };
+        assert_eq!(changes(&[judged(true)], Duration::ZERO), [""; 0]);
+        assert_eq!(changes(&[judged(true)], RETRY_AFTER), ["act b"]);
+        assert_eq!(changes(&[judged(true)], RETRY_AFTER), [""; 0]);
+        let mut changes = |wanted: &[AlertAction]| -> Vec<String> {
+            requested.changes(wanted, 10).iter().map(shown).collect()
+        };
         // One that did not help, and one whose time has passed.
         assert_eq!(changes(&[]), ["clear b"]);
         assert_eq!(changes(&[judged(false), action("c", -1_000)]), [""; 0]);

@@ -19,7 +19,9 @@ use weir_query::engine::EngineOptions;
 use weir_query::plan::{Plan, restricted, wire};
 use weir_tap::ebpf::Fact;
 use weir_wire::message::Feature;
-use weir_wire::{AgentMessage, ChannelId, MonitorMessage, SELF_TEST, Uplink, UplinkEvent};
+use weir_wire::{
+    AgentMessage, AlertAction, ChannelId, MonitorMessage, SELF_TEST, Uplink, UplinkEvent,
+};
 
 use super::actions::{ActionReport, HostActions};
 use super::clock::AgentClock;
@@ -218,7 +220,8 @@ impl Agent {
                 self.set_heartbeat(every)
             }
             UplinkEvent::Message(MonitorMessage::Actions(actions)) => {
-                let reports = self.actions.set(actions.actions, self.now());
+                let actions = self.permitted(actions.actions);
+                let reports = self.actions.set(actions, self.now());
                 self.report_actions(reports);
             }
             // Handled by the uplink.
@@ -283,6 +286,20 @@ impl Agent {
             warn!(reason = %why, "not connected to the monitor, retrying");
             self.gone = Some(why);
         }
+    }
+
+    /// The actions on VMs that the monitor may read.
+    fn permitted(&mut self, mut actions: Vec<AlertAction>) -> Vec<AlertAction> {
+        let Some(vm) = self.options.only_vm.clone() else {
+            return actions;
+        };
+        let wanted = actions.len();
+        actions.retain(|action| action.vm == vm);
+        if actions.len() < wanted {
+            let why = format!("actions of its monitor on other VMs than {vm} are refused");
+            self.report_actions(vec![ActionReport::Failed(why)]);
+        }
+        actions
     }
 
     /// Logs what has happened to the actions of alerts, and informs the monitor.

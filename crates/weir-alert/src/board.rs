@@ -111,9 +111,50 @@ impl Board {
             self.waiting.drain(..).partition(|(id, _)| *id == rule);
         self.waiting = waiting;
         run.end(at, &mut |event| ended.push((rule, event)));
-        ended
-            .iter()
-            .try_for_each(|(_, event)| self.consumer.event(event))
+        self.pass(ended)
+    }
+
+    /// The query of a rule has ended, with the reason: its instances are unknown, and no other rule
+    /// waits for it.
+    ///
+    /// # Errors
+    /// Those of the consumer.
+    pub fn fail(&mut self, rule: RuleId, why: &str) -> Result<(), SinkError> {
+        let Some(index) = self.index(rule) else {
+            return Ok(());
+        };
+        if self.watermarks[index] == i64::MAX {
+            // It has failed before.
+            return Ok(());
+        }
+        let run = &mut self.rules[index];
+        run.fail(why.to_owned());
+        let at = self.watermarks[index].max(self.last.map_or(0, |last| last.at));
+        let watermark = Watermark {
+            begin: at,
+            at: at.saturating_add(1),
+            missed: self.last.map_or(0, |last| last.missed),
+        };
+        let waiting = &mut self.waiting;
+        run.advance(&watermark, &mut |event| waiting.push((rule, event)));
+        self.watermarks[index] = i64::MAX;
+        match self.watermarks.iter().all(|at| *at == i64::MAX) {
+            true => {
+                let waiting = std::mem::take(&mut self.waiting);
+                self.pass(waiting)
+            }
+            false => Ok(()),
+        }
+    }
+
+    /// Passes events to the consumer, all of them also after an error, which may be that of a file.
+    fn pass(&mut self, mut events: Vec<(RuleId, AlertEvent)>) -> Result<(), SinkError> {
+        events.sort_by_key(|(rule, event)| (event.at, *rule));
+        let mut passed = Ok(());
+        for (_, event) in events {
+            passed = passed.and(self.consumer.event(&event));
+        }
+        passed
     }
 
     /// What identifies each rule, in the order of [`Board::rules`].
@@ -162,13 +203,10 @@ impl Board {
         if lowest < Some(watermark.at) {
             return Ok(());
         }
-        let key = |(rule, event): &(RuleId, AlertEvent)| (event.at, *rule);
-        self.waiting.sort_by_key(key);
-        for (_, event) in self.waiting.drain(..) {
-            self.consumer.event(&event)?;
-        }
+        let waiting = std::mem::take(&mut self.waiting);
+        let passed = self.pass(waiting);
         self.last = Some(*watermark);
-        self.consumer.advance(watermark, &self.rules)
+        passed.and(self.consumer.advance(watermark, &self.rules))
     }
 }
 

@@ -70,7 +70,10 @@ impl AlertEvent {
             };
             (annotation.name.clone(), text)
         };
-        let fires = transition.to == AlertState::Firing && transition.from != AlertState::Unknown;
+        // An instance that fired before its data were missing fires no second time.
+        let is_first = transition.fired_at == Some(transition.at);
+        let fires = transition.to == AlertState::Firing
+            && (transition.from != AlertState::Unknown || is_first);
         let act = rule.act.as_ref().filter(|_| fires).zip(row);
         let mut event = AlertEvent {
             at: transition.at,

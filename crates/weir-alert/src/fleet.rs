@@ -114,6 +114,8 @@ pub struct FleetAlerts {
     /// The rules of the file.
     of_file: Vec<AlertRule>,
     placed: PlacedAlerts,
+    /// Actions could not be stored at the last attempt.
+    is_unwritable: bool,
 }
 
 /// A rule whose query runs.
@@ -182,6 +184,7 @@ impl FleetAlerts {
             text_of_routes: file.text_of_routes,
             of_file: file.rules,
             placed,
+            is_unwritable: false,
         };
         for run in runs {
             let of_file = |rule: &AlertRule| alerts.of_file.iter().any(|own| own.name == rule.name);
@@ -190,7 +193,7 @@ impl FleetAlerts {
                 Err(failure) if !is_of_file => {
                     warn!(alert = name, reason = %failure.text(), "a placed alert does not run");
                 }
-                begun => begun?,
+                started => alerts.running.push(started?),
             }
         }
         // Agents that connect again receive what lasted before a restart.
@@ -248,6 +251,18 @@ impl FleetAlerts {
             let prepared = Prepared::of_plan(&rule.plan, monitor);
             prepared.map_err(|refusal| refused(&rule.name, &refusal.to_string()))?;
         }
+        let mut started = Vec::new();
+        for rule in added {
+            match self.begin(RuleRun::new(rule, None), monitor, now) {
+                Ok(run) => started.push(run),
+                Err(failure) => {
+                    started
+                        .into_iter()
+                        .for_each(|run| self.end(run, monitor, now));
+                    return Err(failure);
+                }
+            }
+        }
         let is_kept = |run: &RunningRule| {
             let mut rules = rules.iter();
             rules.any(|rule| (&run.rule.name, &run.rule.text) == (&rule.name, &rule.text))
@@ -255,24 +270,32 @@ impl FleetAlerts {
         let (kept, removed): (Vec<RunningRule>, Vec<RunningRule>) =
             self.running.drain(..).partition(is_kept);
         self.running = kept;
-        let is_changed = !removed.is_empty() || !added.is_empty();
-        for run in removed {
-            run.is_removed.store(true, Ordering::Relaxed);
-            monitor.stop(run.query, "the alert was removed");
-            let mut board = self.board.lock().expect("no panic while held");
-            if let Err(error) = board.remove(run.id, now) {
-                output::notice(format_args!("weir: alerts: {error}"));
-            }
-        }
-        for rule in added {
-            self.begin(RuleRun::new(rule, None), monitor, now)?;
-        }
+        let is_changed = !removed.is_empty() || !started.is_empty();
+        self.running.extend(started);
+        removed
+            .into_iter()
+            .for_each(|run| self.end(run, monitor, now));
         self.advance(monitor);
         Ok(is_changed)
     }
 
     /// Starts the query of a rule.
-    fn begin(&mut self, run: RuleRun, monitor: &mut Monitor, now: Nanos) -> Result<(), Failure> {
+    /// Ends the query of a rule, whose instances clear.
+    fn end(&self, run: RunningRule, monitor: &mut Monitor, now: Nanos) {
+        run.is_removed.store(true, Ordering::Relaxed);
+        monitor.stop(run.query, "the alert was removed");
+        let mut board = self.board.lock().expect("no panic while held");
+        if let Err(error) = board.remove(run.id, now) {
+            output::notice(format_args!("weir: alerts: {error}"));
+        }
+    }
+
+    fn begin(
+        &self,
+        run: RuleRun,
+        monitor: &mut Monitor,
+        now: Nanos,
+    ) -> Result<RunningRule, Failure> {
         let rule = run.rule().clone();
         let failed = |why: String| refused(&rule.name, &why);
         let prepared = Prepared::of_plan(&rule.plan, monitor);
@@ -291,15 +314,12 @@ impl FleetAlerts {
         let publisher = publisher.observed_by(Box::new(observer));
         let name = format!("alert {}", rule.name);
         match monitor.start(&name, &prepared.cut, false, publisher, now) {
-            Ok(query) => {
-                self.running.push(RunningRule {
-                    rule,
-                    id,
-                    query,
-                    is_removed,
-                });
-                Ok(())
-            }
+            Ok(query) => Ok(RunningRule {
+                rule,
+                id,
+                query,
+                is_removed,
+            }),
             Err(error) => {
                 let mut board = self.board.lock().expect("no panic while held");
                 board.remove(id, now)?;
@@ -320,8 +340,18 @@ impl FleetAlerts {
             monitor.report_alert(change);
         }
         let mut actions = self.actions.lock().expect("no panic while held");
-        for (host, actions) in actions.changes() {
+        let saved = actions.save();
+        for (host, actions) in actions.changes(wall_clock()) {
             monitor.set_actions(host, actions, wall_clock());
+        }
+        drop(actions);
+        // It is tried again at each call, and reported once.
+        let was_unwritable = std::mem::replace(&mut self.is_unwritable, saved.is_err());
+        if let Err(error) = saved
+            && !was_unwritable
+        {
+            let directory = self.directory.display();
+            warn!(%directory, %error, "the actions of alerts are not stored");
         }
     }
 
@@ -460,7 +490,9 @@ impl ResultObserver for RuleObserver {
 
     fn end(&mut self, why: &str) {
         if !self.is_removed.load(Ordering::Relaxed) {
-            let ended = self.sink.fail(why);
+            let mut board = self.board.lock().expect("no panic while held");
+            let ended = board.fail(self.rule, why);
+            drop(board);
             self.report(ended);
         }
     }
@@ -485,12 +517,6 @@ impl FleetConsumer {
         (self.stored, self.is_changed) = (Instant::now(), false);
         stored.map_err(|error| SinkError::Io { name, error })
     }
-
-    /// An error of a file in the directory.
-    fn failed(&self) -> impl FnOnce(std::io::Error) -> SinkError + use<> {
-        let name = self.directory.display().to_string();
-        |error| SinkError::Io { name, error }
-    }
 }
 
 impl AlertConsumer for FleetConsumer {
@@ -503,13 +529,11 @@ impl AlertConsumer for FleetConsumer {
         let row = alert_log::row(event, now, is_silenced);
         self.reported.lock().expect("no panic while held").push(row);
         let written = self.log.write(event, now, is_silenced);
-        written.map_err(self.failed())?;
-        let acted = self
-            .actions
-            .lock()
-            .expect("no panic while held")
-            .event(event);
-        acted.map_err(self.failed())
+        let mut actions = self.actions.lock().expect("no panic while held");
+        actions.event(event);
+        drop(actions);
+        let name = self.directory.display().to_string();
+        written.map_err(|error| SinkError::Io { name, error })
     }
 
     fn advance(&mut self, watermark: &Watermark, rules: &[RuleRun]) -> Result<(), SinkError> {
@@ -517,9 +541,8 @@ impl AlertConsumer for FleetConsumer {
         notifier.advance(wall_clock());
         drop(notifier);
         let mut actions = self.actions.lock().expect("no panic while held");
-        let judged = actions.advance(watermark.at, rules);
+        actions.advance(watermark.at, rules);
         drop(actions);
-        judged.map_err(self.failed())?;
         match self.is_changed || self.stored.elapsed() >= STORE_EVERY {
             true => self.store(rules),
             false => Ok(()),

@@ -7,10 +7,12 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
+use tracing::warn;
 use weir_act::policy::ActRequest;
 use weir_model::{Nanos, Symbol};
 use weir_runtime::private;
 use weir_wire::AlertAction;
+use weir_wire::message::ACTIONS_MAX;
 
 use crate::event::{AlertEvent, AlertKey};
 use crate::instances::RuleRun;
@@ -33,6 +35,8 @@ pub struct FleetActions {
     witnesses: Witnesses,
     /// The hosts whose actions have changed and were not passed to the monitor.
     changed: BTreeSet<String>,
+    /// They have changed since they were stored.
+    is_unstored: bool,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -78,6 +82,7 @@ impl FleetActions {
             wanted: BTreeMap::new(),
             witnesses: Witnesses::default(),
             changed: BTreeSet::new(),
+            is_unstored: false,
         };
         for action in content.actions {
             let run = runs.iter().find(|run| run.rule().name == action.alert);
@@ -100,70 +105,92 @@ impl FleetActions {
     }
 
     /// Applies an event.
-    ///
-    /// # Errors
-    /// When the file cannot be written.
-    pub fn event(&mut self, event: &AlertEvent) -> io::Result<()> {
+    pub fn event(&mut self, event: &AlertEvent) {
         match (&event.action, event.to) {
+            // A row without a host is of none that could carry it out.
             (Some(request), _) => {
-                // A row without a host is of none that could carry it out.
-                let Some(host) = event.label(HOST_LABEL) else {
-                    return Ok(());
-                };
-                let action = WantedAction {
-                    host: host.to_owned(),
-                    alert: event.alert.clone(),
-                    key: event.key(),
-                    fired_at: event.at,
-                    request: request.clone(),
-                    verdict: None,
-                };
-                self.witnesses.add(&event.alert, event.key(), event.at);
-                self.changed.insert(action.host.clone());
-                self.wanted.insert(request.instance.clone(), action);
-                self.store()
+                if let Some(host) = event.label(HOST_LABEL) {
+                    self.want(host, request, event);
+                }
             }
             (None, AlertState::Clear) => {
                 self.witnesses.remove(&event.alert, event.key());
-                match self.wanted.remove(&event.instance()) {
-                    Some(action) => {
-                        self.changed.insert(action.host);
-                        self.store()
-                    }
-                    None => Ok(()),
+                if let Some(action) = self.wanted.remove(&event.instance()) {
+                    self.change(action.host);
                 }
             }
-            _ => Ok(()),
+            _ => {}
         }
+    }
+
+    fn want(&mut self, host: &str, request: &ActRequest, event: &AlertEvent) {
+        let of_host = self.wanted.values().filter(|action| action.host == host);
+        let of_host = of_host.filter(|action| !action.has_failed() && !action.is_past(event.at));
+        if of_host.count() >= ACTIONS_MAX {
+            let instance = &request.instance;
+            warn!(
+                host,
+                instance, "it does not act: {ACTIONS_MAX} actions last on the host"
+            );
+            return;
+        }
+        let action = WantedAction {
+            host: host.to_owned(),
+            alert: event.alert.clone(),
+            key: event.key(),
+            fired_at: event.at,
+            request: request.clone(),
+            verdict: None,
+        };
+        self.witnesses.add(&event.alert, event.key(), event.at);
+        self.wanted.insert(request.instance.clone(), action);
+        self.change(host.to_owned());
+    }
+
+    fn change(&mut self, host: String) {
+        self.changed.insert(host);
+        self.is_unstored = true;
     }
 
     /// Judges the witnesses at a watermark.
-    ///
-    /// # Errors
-    /// When the file cannot be written.
-    pub fn advance(&mut self, at: Nanos, rules: &[RuleRun]) -> io::Result<()> {
-        let verdicts = self.witnesses.judge(at, rules);
-        if verdicts.is_empty() {
-            return Ok(());
-        }
-        for verdict in verdicts {
+    pub fn advance(&mut self, at: Nanos, rules: &[RuleRun]) {
+        for verdict in self.witnesses.judge(at, rules) {
             if let Some(action) = self.wanted.get_mut(&verdict.instance) {
                 action.verdict = Some((verdict.has_helped, verdict.effect));
-                self.changed.insert(action.host.clone());
+                let host = action.host.clone();
+                self.change(host);
             }
         }
-        self.store()
     }
 
-    /// All actions of each host whose actions have changed since the last call.
-    pub fn changes(&mut self) -> Vec<(Symbol, Vec<AlertAction>)> {
+    /// All actions of each host whose actions have changed since the last call, without those whose
+    /// time has passed. A monitor that restarts without having stored them does not want them any
+    /// more, and they end.
+    pub fn changes(&mut self, now: Nanos) -> Vec<(Symbol, Vec<AlertAction>)> {
         let hosts = std::mem::take(&mut self.changed).into_iter();
         let of_host = |host: String| {
             let actions = self.wanted.values().filter(|action| action.host == host);
+            let mut actions: Vec<&WantedAction> =
+                actions.filter(|action| !action.is_past(now)).collect();
+            // Those that did not help are the first to be left out of too many.
+            actions.sort_by_key(|action| action.has_failed());
+            let actions = actions.into_iter().take(ACTIONS_MAX);
             let actions = actions.map(WantedAction::message).collect();
             Some((symbol(&host)?, actions))
         };
         hosts.filter_map(of_host).collect()
+    }
+
+    /// Stores the changes since the last call.
+    ///
+    /// # Errors
+    /// When the file cannot be written; they are those of the next call.
+    pub fn save(&mut self) -> io::Result<()> {
+        if self.is_unstored {
+            self.store()?;
+            self.is_unstored = false;
+        }
+        Ok(())
     }
 
     fn store(&self) -> io::Result<()> {
@@ -176,6 +203,17 @@ impl FleetActions {
 }
 
 impl WantedAction {
+    /// Whether its time has passed.
+    fn is_past(&self, now: Nanos) -> bool {
+        self.fired_at.saturating_add(self.request.hold_ns) <= now
+    }
+
+    /// Whether it did not help.
+    fn has_failed(&self) -> bool {
+        let verdict = self.verdict.as_ref();
+        verdict.is_some_and(|(has_helped, _)| !has_helped)
+    }
+
     fn message(&self) -> AlertAction {
         let (request, limit) = (&self.request, &self.request.limit);
         let (has_helped, effect) = self.verdict.clone().unzip();

@@ -14,7 +14,7 @@ use weir_wire::{
 
 use crate::fleet::{FleetAlerts, check_acting};
 use crate::machine::AlertState;
-use crate::placed::{PLACED_MAX, PlacedAlert};
+use crate::placed::{OWN_MAX, PLACED_MAX, PlacedAlert};
 use crate::silence::{Silence, SilenceFile};
 
 /// The longest silence: a year.
@@ -133,6 +133,13 @@ impl FleetAlerts {
                 .map_err(|why| Refusal::Invalid(format!("alert `{}` alone: {why}", rule.name)))?;
             alerts.retain(|other| !other.name.eq_ignore_ascii_case(&alert.name));
             alerts.push(alert);
+        }
+        let own = alerts.iter().filter(|alert| alert.placed_by == who.name);
+        if own.count() > OWN_MAX {
+            return Err(Refusal::LimitReached(format!(
+                "`{}` has placed {OWN_MAX} alerts, the maximum of a client",
+                who.name
+            )));
         }
         if alerts.len() > PLACED_MAX {
             return Err(Refusal::LimitReached(format!(

@@ -129,6 +129,11 @@ impl RuleRun {
         self.machine.states()
     }
 
+    /// The state of an instance.
+    pub fn state(&self, key: &AlertKey) -> AlertState {
+        self.machine.state(key)
+    }
+
     /// How often an instance was refused for their number.
     pub fn refused(&self) -> u64 {
         self.machine.refused()

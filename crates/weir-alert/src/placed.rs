@@ -19,6 +19,9 @@ const NAME: &str = "placed.json";
 /// Maximum number of alerts that clients may place.
 pub const PLACED_MAX: usize = 1_000;
 
+/// Maximum number of them that one client may place.
+pub const OWN_MAX: usize = 100;
+
 /// See the module's documentation.
 #[derive(Debug)]
 pub struct PlacedAlerts {

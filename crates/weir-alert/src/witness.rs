@@ -7,6 +7,7 @@ use weir_model::Nanos;
 
 use crate::event::AlertKey;
 use crate::instances::RuleRun;
+use crate::machine::AlertState;
 
 /// The actions whose witness is not judged yet: when they were requested, by alert and instance.
 #[derive(Debug, Default)]
@@ -46,6 +47,11 @@ impl Witnesses {
             else {
                 return false;
             };
+            if run.state(key) == AlertState::Unknown {
+                // Time without data shows nothing.
+                *since = at;
+                return true;
+            }
             let instance = run.instance(key);
             let after = at.saturating_sub(*since);
             let (has_helped, effect) = match run.witness(key) {

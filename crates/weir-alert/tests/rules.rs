@@ -399,6 +399,25 @@ fn an_alert_without_a_label_host_is_unknown_while_any_agent_is_silent() {
     assert_eq!(states, ["firing", "unknown", "firing"]);
 }
 
+#[test]
+fn a_rule_whose_query_fails_is_unknown_and_delays_no_other() {
+    let rule = "create alert NAME as select count(*) as n from IO [range 5 s slide 1 s]
+                when n > 5 labels 'x' as a;";
+    let text = ["one", "two"]
+        .map(|name| rule.replace("NAME", name))
+        .concat();
+    let rows = requests(0, 30, 10, with_latency(1));
+    let mut scenario = Scenario::new(&text);
+    scenario.failing = Some((11.0, 0));
+    let lines = scenario.run(&rows, 40.0).lines;
+    let of = |name: &str| -> Vec<String> {
+        let own = lines.iter().filter(|line| line.contains(name));
+        own.map(|line| scenario::state(line).to_owned()).collect()
+    };
+    assert_eq!(of("one"), ["firing", "unknown"], "{lines:?}");
+    assert_eq!(of("two"), ["firing", "clear"], "{lines:?}");
+}
+
 /// The rules that judge a load by itself.
 const LOAD_RULES: [&str; 5] = [
     "latency_over_baseline",

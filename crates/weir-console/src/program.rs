@@ -35,8 +35,10 @@ pub struct Program {
     pub query_options: Vec<OsString>,
     /// Further options of `weir explain` for these sources.
     pub explain_options: Vec<OsString>,
-    /// Options of `weir query` for other recordings, with the VM whose rows clients may read.
+    /// Options of `weir query` for other recordings.
     pub recording_options: Vec<OsString>,
+    /// The VM whose rows clients may read: option `--only-vm`, or none.
+    pub owner_options: Vec<OsString>,
     /// Options of the process that reads the live source for all tabs.
     pub shared_options: Vec<OsString>,
     /// Options of `weir alert watch`.
@@ -122,7 +124,9 @@ impl Program {
         let mut process = self.process(["query"]);
         process.args(self.source_options(source)).args(&self.define);
         match source {
-            ResultSource::Recording(_) => process.args(&self.recording_options),
+            ResultSource::Recording(_) => process
+                .args(&self.recording_options)
+                .args(&self.owner_options),
             _ => process
                 .args(&self.query_options)
                 .args(self.monitor_option()),
@@ -154,7 +158,7 @@ impl Program {
         let mut process = self.process(["explain", "--json"]);
         process.args(self.source_options(source)).args(&self.define);
         match source {
-            ResultSource::Recording(_) => &mut process,
+            ResultSource::Recording(_) => process.args(&self.owner_options),
             _ => process
                 .args(&self.explain_options)
                 .args(self.monitor_option()),

@@ -78,6 +78,8 @@ pub struct Scenario {
     /// The hosts whose agents are silent from a time on.
     pub silent: Vec<(f64, &'static [&'static str])>,
     pub begin_s: f64,
+    /// When the query of a rule ends with an error, and the position of the rule.
+    pub failing: Option<(f64, usize)>,
     pub saved: Option<SavedMachine<AlertKey>>,
 }
 
@@ -115,6 +117,7 @@ impl Scenario {
             silent: Vec::new(),
             begin_s: 0.0,
             saved: None,
+            failing: None,
         }
     }
 
@@ -170,9 +173,20 @@ impl Scenario {
             for rule in board.ids().to_vec() {
                 board.set_silent(rule, &silent);
             }
+            let has_failed = |rule: usize| {
+                let mut failing = self.failing.iter();
+                failing.any(|(at, of)| ns(*at) <= cut && *of == rule)
+            };
+            for (at, rule) in board.ids().to_vec().into_iter().enumerate() {
+                if has_failed(at) {
+                    board.fail(rule, "too much memory").unwrap();
+                }
+            }
             drop(board);
-            for sink in &mut sinks {
-                sink.advance(&watermark).unwrap();
+            for (rule, sink) in sinks.iter_mut().enumerate() {
+                if !has_failed(rule) {
+                    sink.advance(&watermark).unwrap();
+                }
             }
         }
         let events = events.lock().unwrap();

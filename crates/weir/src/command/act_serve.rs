@@ -3,13 +3,14 @@
 
 use std::fs::DirBuilder;
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
+use std::net::Shutdown;
 use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clap::Args;
 use serde_json::{Value, json};
@@ -29,7 +30,7 @@ use weir_tapdisk::service::group;
 use weir_tapdisk::socket::SocketType;
 use weir_tapdisk::{ServerSocket, SocketAccess};
 
-use super::act::{StoreArgs, failure};
+use super::act::StoreArgs;
 
 /// Maximum bytes of a message.
 const MESSAGE_BYTES_MAX: u64 = 64 << 10;
@@ -113,6 +114,13 @@ pub fn run(args: &ServeArgs) -> Result<Ending, Failure> {
     }
 }
 
+/// The service for the life of this process, and the steps of what others have left.
+fn open(args: &ServeArgs) -> Result<(ActService, Vec<Value>), Failure> {
+    // A directory that is in use is no error of the command line: the service is started again.
+    let store = LeaseStore::open(&args.store.state).map_err(Failure::world)?;
+    ActService::open(store, args.policy.policy(), find(args)).map_err(Failure::world)
+}
+
 /// Serves the process that has started this one.
 fn serve_input(args: &ServeArgs) -> Result<Ending, Failure> {
     // When a service is stopped, this process receives the signal as well. It ends when its input
@@ -121,8 +129,10 @@ fn serve_input(args: &ServeArgs) -> Result<Ending, Failure> {
         signal_hook::flag::register(signal, Arc::default()).map_err(Failure::world)?;
     }
     let mut print = |steps: &[Value]| steps.is_empty() || output::print(&lines(steps)).is_ok();
-    let left = serve(args, io::stdin(), &Stop::new(), &mut print)?;
-    ended(left)
+    let (mut service, steps) = open(args)?;
+    print(&steps);
+    serve(&mut service, io::stdin(), &Stop::new(), &mut print);
+    ended(&service)
 }
 
 /// Serves one agent after the other at the socket.
@@ -130,8 +140,7 @@ fn serve_socket(args: &ServeArgs) -> Result<Ending, Failure> {
     let stop = Stop::on_signals()?;
     let socket = bind(args)?;
     // What a killed process has left is undone now, not when an agent connects.
-    let store = LeaseStore::open(&args.store.state).map_err(failure)?;
-    let (_, steps) = ActService::open(store, args.policy.policy(), find(args)).map_err(failure)?;
+    let (mut service, steps) = open(args)?;
     log(&steps);
     let path = socket.path().display();
     let mode = match args.policy.act.is_empty() {
@@ -141,16 +150,30 @@ fn serve_socket(args: &ServeArgs) -> Result<Ending, Failure> {
     output::print(&format!("weir act serve at {path}: {mode}\n"))?;
     let listener = socket.listener();
     listener.set_nonblocking(true)?;
-    let mut left = 0;
+    let mut polled = Instant::now();
     while stop.signal().is_none() {
         match listener.accept() {
-            Ok((stream, _)) => left = serve_agent(args, stream, &stop)?,
+            Ok((stream, _)) => {
+                if let Err(error) = serve_agent(args, &mut service, stream, &stop) {
+                    output::notice(format_args!("weir: {path}: {error}"));
+                }
+            }
             Err(error) if error.kind() == ErrorKind::WouldBlock => drop(stop.wait(ACCEPT_EVERY)),
-            Err(error) => return Err(Failure::world(format_args!("{path}: {error}"))),
+            // The process has no file descriptor left: later.
+            Err(error) => {
+                output::notice(format_args!("weir: {path}: {error}"));
+                stop.wait(POLL_EVERY);
+            }
+        }
+        // What could not be undone at the end of a connection is tried again.
+        if polled.elapsed() >= POLL_EVERY {
+            polled = Instant::now();
+            log(&service.poll(wall_clock()));
         }
     }
+    log(&service.close(wall_clock()));
     drop(socket);
-    ended(left)?;
+    ended(&service)?;
     Ok(stop.signal().map_or(Ending::Done, Ending::of_service))
 }
 
@@ -169,35 +192,39 @@ fn bind(args: &ServeArgs) -> Result<ServerSocket, Failure> {
     ServerSocket::bind(path, SocketType::STREAM, access).map_err(Failure::world)
 }
 
-/// Serves an agent until it ends; returns how many limits could not be undone.
-fn serve_agent(args: &ServeArgs, stream: UnixStream, stop: &Stop) -> Result<usize, Failure> {
+/// Serves an agent until it ends.
+fn serve_agent(
+    args: &ServeArgs,
+    service: &mut ActService,
+    stream: UnixStream,
+    stop: &Stop,
+) -> io::Result<()> {
     stream.set_nonblocking(false)?;
     stream.set_write_timeout(Some(STEP_MAX))?;
     let mut steps_to = stream.try_clone()?;
+    let end = stream.try_clone()?;
     let policy = args.policy.policy();
     let greeting = json!({"event": "serving", "mode": policy.mode, "act": policy.allow});
     let mut print = |steps: &[Value]| {
         log(steps);
         steps.is_empty() || steps_to.write_all(lines(steps).as_bytes()).is_ok()
     };
-    match print(&[greeting]) {
-        true => serve(args, stream, stop, &mut print),
-        false => Ok(0),
+    if print(&[greeting]) {
+        serve(service, stream, stop, &mut print);
     }
+    // The thread that reads messages has a part of the connection.
+    let _ = end.shutdown(Shutdown::Both);
+    Ok(())
 }
 
-/// Carries out the messages of an input until it ends, then undoes what lasts; returns how many
-/// limits could not be undone.
+/// Carries out the messages of an input until it ends, then undoes what lasts.
 fn serve(
-    args: &ServeArgs,
+    service: &mut ActService,
     input: impl Read + Send + 'static,
     stop: &Stop,
     print: &mut dyn FnMut(&[Value]) -> bool,
-) -> Result<usize, Failure> {
-    let store = LeaseStore::open(&args.store.state).map_err(failure)?;
-    let opened = ActService::open(store, args.policy.policy(), find(args));
-    let (mut service, steps) = opened.map_err(failure)?;
-    let mut is_read = print(&steps);
+) {
+    let mut is_read = true;
     let messages = messages(input);
     while is_read && stop.signal().is_none() {
         let steps = match messages.recv_timeout(POLL_EVERY) {
@@ -209,11 +236,10 @@ fn serve(
         is_read = print(&steps);
     }
     print(&service.close(wall_clock()));
-    Ok(service.leases().count())
 }
 
-fn ended(left: usize) -> Result<Ending, Failure> {
-    match left {
+fn ended(service: &ActService) -> Result<Ending, Failure> {
+    match service.leases().count() {
         0 => Ok(Ending::Done),
         left => Err(Failure::world(format_args!(
             "{left} limits could not be undone; `weir act undo --all` tries again"

@@ -152,7 +152,15 @@ fn program(args: &ConsoleArgs) -> Program {
         executable: PROGRAM.into(),
         query_options: of_source("query"),
         explain_options: of_source("explain"),
-        recording_options: recording_options(args),
+        recording_options: vec![
+            "--limit-memory".into(),
+            args.limits.limit_memory.to_string().into(),
+        ],
+        owner_options: {
+            let vm = args.only_vm.iter();
+            vm.map(|vm| OsString::from(format!("--only-vm={vm}")))
+                .collect()
+        },
         alert_options: [&alert_options[..], &named("--file", &alerts), &from].concat(),
         monitor: args.fleet.monitor.as_ref().map(OsString::from),
         fleet_options: sql::options(name, given, &["fleet", "hosts"]),
@@ -161,15 +169,6 @@ fn program(args: &ConsoleArgs) -> Program {
         define,
         shared_options,
     }
-}
-
-/// The options of queries over recordings of the folder.
-fn recording_options(args: &ConsoleArgs) -> Vec<OsString> {
-    let memory = args.limits.limit_memory;
-    let mut options = vec![OsString::from(format!("--limit-memory={memory}"))];
-    let vm = args.only_vm.as_ref();
-    options.extend(vm.map(|vm| OsString::from(format!("--only-vm={vm}"))));
-    options
 }
 
 fn write_token(path: &Path, token: &str) -> Result<(), Failure> {
