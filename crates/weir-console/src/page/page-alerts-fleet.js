@@ -2,9 +2,9 @@
 
 import { element } from "./elements.js";
 import { JsonTable } from "./json-table.js";
-import { panel, request } from "./panel.js";
+import { rowsOf } from "./page-overview.js";
+import { request } from "./panel.js";
 import { polled } from "./polled.js";
-import { ResultTable } from "./table.js";
 
 const TIMES = ["1h", "8h", "24h", "168h"];
 
@@ -40,9 +40,9 @@ export function showFleet(root, context) {
     "": element("button", { onclick: () => send("api/v1/fleet/silences/end", { id: row.id }), "aria-label": `End silence ${row.id}` }, "End"),
   }))));
   const panels = [
-    rows(context, "Instances that are not clear", "select host, alert, instance, state, severity, summary, fired_at, flaps, silenced from alert_states"),
-    rows(context, "Changes in the last hour", "select ts, instance, from_state, state, summary from alerts [range 1 h] order by ts desc limit 200"),
-    rows(context, "Leases of the hosts", "select host, vm, disk, before, setting, ends, alert from leases"),
+    rowsOf(context, "Instances that are not clear", "select host, alert, instance, state, severity, summary, fired_at, flaps, silenced from alert_states"),
+    rowsOf(context, "Changes in the last hour", "select ts, instance, from_state, state, summary from alerts [range 1 h] order by ts desc limit 200"),
+    rowsOf(context, "Leases of the hosts", "select host, vm, disk, before, setting, ends, alert from leases"),
   ];
   root.replaceChildren(element("h1", {}, "Alerts"), error, alerts.root,
     element("div", { class: "grid" }, ...panels.map((one) => one.root)),
@@ -52,23 +52,6 @@ export function showFleet(root, context) {
     ofSilences.close();
     panels.forEach((one) => one.close());
   };
-}
-
-/**
- * A table of a relation.
- * @param {import("./panel.js").Context} context
- * @param {string} title
- * @param {string} q
- */
-function rows(context, title, q) {
-  const table = new ResultTable();
-  return panel(context, {
-    title, q, content: table.root,
-    onFrame: (frame) => {
-      const isShown = (/** @type {number} */ i) => i > 0 && frame.columns[i].name !== "weight";
-      table.show(frame.columns.filter((_, i) => isShown(i)), frame.values.filter((_, i) => isShown(i)), false);
-    },
-  });
 }
 
 /**

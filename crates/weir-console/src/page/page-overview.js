@@ -132,7 +132,7 @@ function levelSplit(context) {
  * @param {string} title
  * @param {string} q
  */
-function rowsOf(context, title, q) {
+export function rowsOf(context, title, q) {
   const table = new ResultTable();
   return panel(context, {
     title, q, content: table.root,
