@@ -312,7 +312,7 @@ fn a_second_inventory_ends_it() {
         .unwrap();
     first.request(&vec![ScanScope::All]).unwrap();
     SnapshotReceiver::default().read(first.socket()).unwrap();
-    // The process may end before it is told where to begin.
+    // The process may end before it receives where to begin.
     let refused = process
         .converse(ConversationKind::Inventory, &begin, None)
         .and_then(|mut second| second.answer::<serde_json::Value>().map(drop))
