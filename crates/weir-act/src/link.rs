@@ -26,17 +26,17 @@ const SEND_MAX: Duration = Duration::from_secs(1);
 /// The longest wait until the process that serves a socket answers.
 const HANDSHAKE_MAX: Duration = Duration::from_secs(2);
 
-/// Maximum bytes of a step.
-const STEP_BYTES_MAX: u64 = 64 << 10;
+/// Maximum bytes of a line.
+const LINE_BYTES_MAX: u64 = 64 << 10;
 
-/// Maximum number of steps that were not read.
-const STEPS_MAX: usize = 1_000;
+/// Maximum number of lines that wait.
+const LINES_MAX: usize = 1_000;
 
 /// See the module's documentation.
 #[derive(Debug)]
 pub struct ActLink {
     input: Option<Input>,
-    steps: Receiver<Value>,
+    steps: Receiver<String>,
 }
 
 #[derive(Debug)]
@@ -50,7 +50,7 @@ impl ActLink {
     pub fn of_child(input: ChildStdin, output: ChildStdout) -> ActLink {
         ActLink {
             input: Some(Input::Pipe(input)),
-            steps: read_steps(output),
+            steps: read_lines(output),
         }
     }
 
@@ -62,14 +62,14 @@ impl ActLink {
         let stream = UnixStream::connect(socket)?;
         stream.set_write_timeout(Some(SEND_MAX))?;
         let link = ActLink {
-            steps: read_steps(stream.try_clone()?),
+            steps: read_lines(stream.try_clone()?),
             input: Some(Input::Socket(stream)),
         };
         let greeting = link.steps.recv_timeout(HANDSHAKE_MAX).map_err(|_| {
             let why = "it does not answer, or another process is connected to it";
             io::Error::new(io::ErrorKind::TimedOut, why)
         })?;
-        match greeting["event"] == "serving" {
+        match step(&greeting)["event"] == "serving" {
             true => Ok(link),
             false => Err(io::Error::other("it is not `weir act serve`")),
         }
@@ -96,7 +96,7 @@ impl ActLink {
         let mut steps = Vec::new();
         loop {
             match self.steps.try_recv() {
-                Ok(step) => steps.push(step),
+                Ok(line) => steps.push(step(&line)),
                 Err(TryRecvError::Empty) => return Ok(steps),
                 Err(TryRecvError::Disconnected) if !steps.is_empty() => return Ok(steps),
                 Err(TryRecvError::Disconnected) => {
@@ -118,7 +118,7 @@ impl ActLink {
         loop {
             let left = end.saturating_duration_since(Instant::now());
             match self.steps.recv_timeout(left) {
-                Ok(step) => steps.push(step),
+                Ok(line) => steps.push(step(&line)),
                 Err(RecvTimeoutError::Disconnected) => return (steps, true),
                 Err(RecvTimeoutError::Timeout) => return (steps, false),
             }
@@ -136,22 +136,23 @@ impl Drop for ActLink {
     }
 }
 
-/// The steps on an output, until it ends.
-fn read_steps(output: impl Read + Send + 'static) -> Receiver<Value> {
-    let (send, steps) = sync_channel(STEPS_MAX);
+/// The lines of an input, until it ends; one that is too long is split.
+pub fn read_lines(input: impl Read + Send + 'static) -> Receiver<String> {
+    let (send, lines) = sync_channel(LINES_MAX);
     thread::spawn(move || {
-        let mut output = BufReader::new(output);
+        let mut input = BufReader::new(input);
         loop {
             let mut line = String::new();
-            let read = output.by_ref().take(STEP_BYTES_MAX).read_line(&mut line);
-            if !read.is_ok_and(|bytes| bytes > 0) {
-                return;
-            }
-            let step = serde_json::from_str(&line).unwrap_or(Value::Null);
-            if send.send(step).is_err() {
+            let read = input.by_ref().take(LINE_BYTES_MAX).read_line(&mut line);
+            if !read.is_ok_and(|bytes| bytes > 0) || send.send(line).is_err() {
                 return;
             }
         }
     });
-    steps
+    lines
+}
+
+/// A step; one that is no JSON is of no known kind.
+fn step(line: &str) -> Value {
+    serde_json::from_str(line).unwrap_or(Value::Null)
 }

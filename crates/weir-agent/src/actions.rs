@@ -67,7 +67,7 @@ struct RequestedAction {
 pub enum ActionReport {
     /// A step, as `weir act serve` prints it.
     Step(Value),
-    /// AlertActions are wanted, and cannot be requested.
+    /// Actions are wanted, and cannot be requested.
     Failed(String),
 }
 
@@ -203,10 +203,10 @@ impl Requested {
     fn changes(&mut self, wanted: &[AlertAction], now: Nanos) -> Vec<ActMessage> {
         let mut messages = Vec::new();
         self.0.retain(|instance, known| {
-            let is_same = |action: &&AlertAction| {
+            let is_same = |action: &AlertAction| {
                 action.instance == *instance && action.fired_at_ns == known.fired_at_ns
             };
-            let is_wanted = wanted.iter().find(is_same).is_some();
+            let is_wanted = wanted.iter().any(is_same);
             if !is_wanted {
                 let instance = instance.clone();
                 messages.push(ActMessage::Clear { instance });

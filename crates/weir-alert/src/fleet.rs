@@ -144,7 +144,7 @@ impl FleetAlerts {
         };
         let state = StateFile::new(directory).map_err(|e| failed(directory, e))?;
         let placed = PlacedAlerts::open(directory).map_err(|e| failed(directory, e))?;
-        let rules = [file.rules.clone(), placed_rules(&placed, &file.rules)].concat();
+        let rules = with_placed(&file.rules, &placed);
         let definitions = rules.iter().map(|rule| (&*rule.name, &*rule.text));
         let saved = state.read(definitions);
         let mut saved = saved.map_err(|e| failed(state.path(), e))?;
@@ -187,10 +187,9 @@ impl FleetAlerts {
             is_unwritable: false,
         };
         for run in runs {
-            let of_file = |rule: &AlertRule| alerts.of_file.iter().any(|own| own.name == rule.name);
-            let (is_of_file, name) = (of_file(run.rule()), run.rule().name.clone());
+            let name = run.rule().name.clone();
             match alerts.begin(run, monitor, now) {
-                Err(failure) if !is_of_file => {
+                Err(failure) if !alerts.is_of_file(&name) => {
                     warn!(alert = name, reason = %failure.text(), "a placed alert does not run");
                 }
                 started => alerts.running.push(started?),
@@ -217,7 +216,7 @@ impl FleetAlerts {
             // Receivers that cannot be opened are an error before anything changes.
             notifier(&file.routes, &self.directory)?;
         }
-        let rules = [file.rules.clone(), placed_rules(&self.placed, &file.rules)].concat();
+        let rules = with_placed(&file.rules, &self.placed);
         let has_rules = self.replace_rules(rules, monitor, now)?;
         if has_routes {
             let mut current = self.notifier.lock().expect("no panic while held");
@@ -242,15 +241,11 @@ impl FleetAlerts {
         monitor: &mut Monitor,
         now: Nanos,
     ) -> Result<bool, Failure> {
-        let runs = |rule: &AlertRule| {
+        let runs = |rule: &&AlertRule| {
             let mut running = self.running.iter();
-            running.any(|run| (&run.rule.name, &run.rule.text) == (&rule.name, &rule.text))
+            running.any(|run| is_same(&run.rule, rule))
         };
-        let (_, added): (Vec<AlertRule>, Vec<AlertRule>) = rules.iter().cloned().partition(runs);
-        for rule in &added {
-            let prepared = Prepared::of_plan(&rule.plan, monitor);
-            prepared.map_err(|refusal| refused(&rule.name, &refusal.to_string()))?;
-        }
+        let added: Vec<AlertRule> = rules.iter().filter(|rule| !runs(rule)).cloned().collect();
         let mut started = Vec::new();
         for rule in added {
             match self.begin(RuleRun::new(rule, None), monitor, now) {
@@ -263,10 +258,7 @@ impl FleetAlerts {
                 }
             }
         }
-        let is_kept = |run: &RunningRule| {
-            let mut rules = rules.iter();
-            rules.any(|rule| (&run.rule.name, &run.rule.text) == (&rule.name, &rule.text))
-        };
+        let is_kept = |run: &RunningRule| rules.iter().any(|rule| is_same(rule, &run.rule));
         let (kept, removed): (Vec<RunningRule>, Vec<RunningRule>) =
             self.running.drain(..).partition(is_kept);
         self.running = kept;
@@ -279,7 +271,6 @@ impl FleetAlerts {
         Ok(is_changed)
     }
 
-    /// Starts the query of a rule.
     /// Ends the query of a rule, whose instances clear.
     fn end(&self, run: RunningRule, monitor: &mut Monitor, now: Nanos) {
         run.is_removed.store(true, Ordering::Relaxed);
@@ -290,6 +281,7 @@ impl FleetAlerts {
         }
     }
 
+    /// Starts the query of a rule.
     fn begin(
         &self,
         run: RuleRun,
@@ -368,9 +360,9 @@ impl FleetAlerts {
         &self.directory
     }
 
-    /// The rules of the file.
-    pub(crate) fn of_file(&self) -> &[AlertRule] {
-        &self.of_file
+    /// Whether the file has an alert of this name.
+    pub(crate) fn is_of_file(&self, name: &str) -> bool {
+        has_name(&self.of_file, name)
     }
 
     /// The alerts that clients have placed.
@@ -388,8 +380,7 @@ impl FleetAlerts {
     /// # Errors
     /// When one of them cannot run: then nothing has changed.
     pub(crate) fn run_rules(&mut self, monitor: &mut Monitor, now: Nanos) -> Result<(), Failure> {
-        let placed = placed_rules(&self.placed, &self.of_file);
-        let rules = [self.of_file.clone(), placed].concat();
+        let rules = with_placed(&self.of_file, &self.placed);
         self.replace_rules(rules, monitor, now).map(drop)
     }
 
@@ -405,11 +396,16 @@ impl FleetAlerts {
     }
 }
 
-/// The rules of the alerts that clients have placed; those that cannot run are logged.
-fn placed_rules(placed: &PlacedAlerts, of_file: &[AlertRule]) -> Vec<AlertRule> {
+/// Whether two rules have the same definition.
+fn is_same(one: &AlertRule, other: &AlertRule) -> bool {
+    (&one.name, &one.text) == (&other.name, &other.text)
+}
+
+/// The rules of the file, and those that clients have placed; placed ones that cannot run are
+/// logged.
+fn with_placed(of_file: &[AlertRule], placed: &PlacedAlerts) -> Vec<AlertRule> {
     let rule = |alert: &PlacedAlert| {
-        let mut names = of_file.iter().map(|rule| &rule.name);
-        let rule = match names.any(|name| name.eq_ignore_ascii_case(&alert.name)) {
+        let rule = match has_name(of_file, &alert.name) {
             true => Err("the file of the monitor has an alert of that name".to_owned()),
             false => alert.rule(),
         };
@@ -422,7 +418,14 @@ fn placed_rules(placed: &PlacedAlerts, of_file: &[AlertRule]) -> Vec<AlertRule> 
         })
         .ok()
     };
-    placed.alerts().iter().filter_map(rule).collect()
+    let placed = placed.alerts().iter().filter_map(rule);
+    of_file.iter().cloned().chain(placed).collect()
+}
+
+/// Whether one of the rules has this name.
+fn has_name(rules: &[AlertRule], name: &str) -> bool {
+    let mut rules = rules.iter();
+    rules.any(|rule| rule.name.eq_ignore_ascii_case(name))
 }
 
 /// The receivers of a file of routes.

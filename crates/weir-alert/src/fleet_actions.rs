@@ -2,7 +2,6 @@
 //! monitor.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -17,6 +16,7 @@ use weir_wire::message::ACTIONS_MAX;
 use crate::event::{AlertEvent, AlertKey};
 use crate::instances::RuleRun;
 use crate::machine::AlertState;
+use crate::state_file::read_versioned;
 use crate::witness::Witnesses;
 
 /// The label with the host on which an action is carried out.
@@ -64,19 +64,7 @@ impl FleetActions {
     /// When the file cannot be read, or is not such a file.
     pub fn open(directory: &Path, runs: &[RuleRun]) -> io::Result<FleetActions> {
         let path = directory.join(FILE);
-        let content = match fs::read(&path) {
-            Ok(text) => serde_json::from_slice(&text)?,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Content {
-                version: VERSION,
-                actions: Vec::new(),
-            },
-            Err(error) => return Err(error),
-        };
-        if content.version != VERSION {
-            let version = content.version;
-            let why = format!("its version is {version}, expected {VERSION}");
-            return Err(io::Error::new(io::ErrorKind::InvalidData, why));
-        }
+        let content: Option<Content> = read_versioned(&path, VERSION, |c: &Content| c.version)?;
         let mut actions = FleetActions {
             path,
             wanted: BTreeMap::new(),
@@ -84,7 +72,7 @@ impl FleetActions {
             changed: BTreeSet::new(),
             is_unstored: false,
         };
-        for action in content.actions {
+        for action in content.into_iter().flat_map(|content| content.actions) {
             let run = runs.iter().find(|run| run.rule().name == action.alert);
             let is_present = run.is_some_and(|run| {
                 let mut keys = run.states().map(|(key, _)| key);

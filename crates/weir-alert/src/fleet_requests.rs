@@ -91,11 +91,6 @@ impl FleetAlerts {
         Ok(states.iter().map(alert).collect())
     }
 
-    fn is_of_file(&self, name: &str) -> bool {
-        let mut rules = self.of_file().iter();
-        rules.any(|rule| rule.name.eq_ignore_ascii_case(name))
-    }
-
     fn place(
         &mut self,
         text: &str,

@@ -1,6 +1,5 @@
 //! [`PlacedAlerts`]: the alerts that clients have placed at a monitor, on disk.
 
-use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -9,6 +8,8 @@ use weir_model::{Catalog, Nanos};
 use weir_query::CheckOptions;
 use weir_query::alert::{AlertRule, compile_alerts};
 use weir_runtime::private;
+
+use crate::state_file::read_versioned;
 
 /// The version of the file; another one is not read.
 const VERSION: u32 = 1;
@@ -55,24 +56,11 @@ impl PlacedAlerts {
     /// When it cannot be read, or is not such a file.
     pub fn open(directory: &Path) -> io::Result<PlacedAlerts> {
         let path = directory.join(NAME);
-        let content: Content = match fs::read(&path) {
-            Ok(text) => serde_json::from_slice(&text)?,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Content {
-                version: VERSION,
-                alerts: Vec::new(),
-            },
-            Err(error) => return Err(error),
-        };
-        match content.version {
-            VERSION => Ok(PlacedAlerts {
-                path,
-                alerts: content.alerts,
-            }),
-            version => {
-                let why = format!("its version is {version}, expected {VERSION}");
-                Err(io::Error::new(io::ErrorKind::InvalidData, why))
-            }
-        }
+        let content: Option<Content> = read_versioned(&path, VERSION, |c: &Content| c.version)?;
+        Ok(PlacedAlerts {
+            path,
+            alerts: content.map_or_else(Vec::new, |content| content.alerts),
+        })
     }
 
     /// The alerts, in the order in which they were placed first.
@@ -119,6 +107,8 @@ impl PlacedAlert {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]

@@ -5,6 +5,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use weir_runtime::private;
 
@@ -58,17 +59,11 @@ impl StateFile {
         &self,
         definitions: impl Iterator<Item = (&'r str, &'r str)>,
     ) -> io::Result<HashMap<String, SavedMachine<AlertKey>>> {
-        let text = match fs::read(&self.path) {
-            Ok(text) => text,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(HashMap::new()),
-            Err(error) => return Err(error),
+        let content: Option<Content> =
+            read_versioned(&self.path, VERSION, |c: &Content| c.version)?;
+        let Some(content) = content else {
+            return Ok(HashMap::new());
         };
-        let content: Content = serde_json::from_slice(&text)?;
-        if content.version != VERSION {
-            let version = content.version;
-            let why = format!("its version is {version}, expected {VERSION}");
-            return Err(io::Error::new(io::ErrorKind::InvalidData, why));
-        }
         let definitions: HashMap<&str, &str> = definitions.collect();
         let is_same = |rule: &SavedRule| definitions.get(rule.name.as_str()) == Some(&&*rule.text);
         let rules = content.rules.into_iter().filter(is_same);
@@ -95,5 +90,29 @@ impl StateFile {
     /// Its path.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+}
+
+/// The content of a file, which has this version; none if there is no file.
+///
+/// # Errors
+/// When it cannot be read, is not such a file, or has another version.
+pub(crate) fn read_versioned<C: DeserializeOwned>(
+    path: &Path,
+    version: u32,
+    version_of: impl Fn(&C) -> u32,
+) -> io::Result<Option<C>> {
+    let text = match fs::read(path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let content = serde_json::from_slice(&text)?;
+    match version_of(&content) {
+        found if found == version => Ok(Some(content)),
+        found => {
+            let why = format!("its version is {found}, expected {version}");
+            Err(io::Error::new(io::ErrorKind::InvalidData, why))
+        }
     }
 }

@@ -2,21 +2,20 @@
 //! to its socket, or for `weir alert watch`, which starts it and drops its own privileges.
 
 use std::fs::DirBuilder;
-use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
+use std::io::{self, ErrorKind, Read, Write};
 use std::net::Shutdown;
 use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
-use std::thread;
+use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
 
 use clap::Args;
 use serde_json::{Value, json};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use weir_act::limit::IOPS_FLOOR;
-use weir_act::link::SOCKET;
+use weir_act::link::{SOCKET, read_lines};
 use weir_act::policy::{ActMode, ActPolicy, TARGETS_MAX};
 use weir_act::service::{ActMessage, ActService, FindTarget, POLL_EVERY};
 use weir_act::store::LeaseStore;
@@ -31,12 +30,6 @@ use weir_tapdisk::socket::SocketType;
 use weir_tapdisk::{ServerSocket, SocketAccess};
 
 use super::act::StoreArgs;
-
-/// Maximum bytes of a message.
-const MESSAGE_BYTES_MAX: u64 = 64 << 10;
-
-/// Maximum number of messages that wait.
-const WAITING_MAX: usize = 1_000;
 
 /// The wait between two looks at the socket.
 const ACCEPT_EVERY: Duration = Duration::from_millis(100);
@@ -225,13 +218,16 @@ fn serve(
     print: &mut dyn FnMut(&[Value]) -> bool,
 ) {
     let mut is_read = true;
-    let messages = messages(input);
+    let messages = read_lines(input);
     while is_read && stop.signal().is_none() {
         let steps = match messages.recv_timeout(POLL_EVERY) {
-            Ok(Some(message)) => service.receive(&message, wall_clock()),
+            Ok(line) => match serde_json::from_str::<ActMessage>(&line) {
+                Ok(message) => service.receive(&message, wall_clock()),
+                // It is of a process that cannot be trusted any more.
+                Err(_) => break,
+            },
             Err(RecvTimeoutError::Timeout) => service.poll(wall_clock()),
-            // An invalid message is of a process that cannot be trusted any more.
-            Ok(None) | Err(RecvTimeoutError::Disconnected) => break,
+            Err(RecvTimeoutError::Disconnected) => break,
         };
         is_read = print(&steps);
     }
@@ -257,27 +253,6 @@ fn find(args: &ServeArgs) -> FindTarget {
         })?;
         LimitTarget::of_vm(&watch.snapshot(), vm, disk, kind)
     })
-}
-
-/// The messages of an input; `None` is an invalid one. The channel closes at its end.
-fn messages(input: impl Read + Send + 'static) -> Receiver<Option<ActMessage>> {
-    let (send, receive) = sync_channel(WAITING_MAX);
-    thread::spawn(move || {
-        let mut input = BufReader::new(input);
-        loop {
-            let mut line = String::new();
-            let read = input.by_ref().take(MESSAGE_BYTES_MAX).read_line(&mut line);
-            if !read.is_ok_and(|bytes| bytes > 0) {
-                return;
-            }
-            let message = serde_json::from_str(&line).ok();
-            let is_last = message.is_none();
-            if send.send(message).is_err() || is_last {
-                return;
-            }
-        }
-    });
-    receive
 }
 
 /// Steps as JSON, one a line.
