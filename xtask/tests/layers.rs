@@ -45,8 +45,13 @@ const CRATES: &[(&str, &[&str])] = &[
         ],
     ),
     (
+        "weir-forward",
+        &["weir-model", "weir-query", "weir-runtime", "weir-wire"],
+    ),
+    (
         "weir-monitor",
         &[
+            "weir-forward",
             "weir-model",
             "weir-query",
             "weir-runtime",

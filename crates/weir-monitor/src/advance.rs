@@ -29,6 +29,7 @@ impl Monitor {
             self.exclude_idle(watermark, now);
             self.advance(watermark, now);
         }
+        self.forward_watermark(now);
         self.checkpoint(now);
         let ids: Vec<AgentId> = self.agents.keys().copied().collect();
         for id in ids {

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use weir_forward::ForwardConfig;
 use weir_model::{NANOS_PER_MICRO, NANOS_PER_SECOND};
 use weir_query::place::fleet::PlacementStrategy;
 use weir_runtime::config::{Configuration, Fault, Size, Time, count};
@@ -57,6 +58,8 @@ pub struct MonitorConfig {
     pub metrics: MetricsConfig,
     /// The alerts that run over the fleet.
     pub alerts: MonitorAlerts,
+    /// Where the rows of standing queries are forwarded to.
+    pub forward: ForwardConfig,
     /// Standing queries.
     #[serde(rename = "query")]
     pub queries: Vec<StandingEntry>,
@@ -156,6 +159,7 @@ impl Configuration for MonitorConfig {
 
     fn complete(&mut self, faults: &mut Vec<Fault>) {
         self.metrics.check(faults);
+        self.forward.check(faults);
         let mut fault = |key: String, why: String| faults.push(Fault { key, why });
         if let Some(Err(why)) = self.listen.as_ref().map(|text| text.parse::<Listen>()) {
             fault("listen".to_owned(), why);
@@ -238,6 +242,7 @@ impl Default for MonitorConfig {
             limits: MonitorLimits::default(),
             metrics: MetricsConfig::default(),
             alerts: MonitorAlerts::default(),
+            forward: ForwardConfig::default(),
             queries: Vec::new(),
         }
     }

@@ -11,7 +11,8 @@
 //!    the results to the clients ([`advance`], [`publish`]), with their completeness
 //!    ([`completeness`]).
 //! 4. What alerts do on the hosts of agents is sent to these ([`actions`]).
-//! 5. The state of standing queries is saved ([`checkpoint`]); after a kill they continue from
+//! 5. The rows of standing queries are forwarded to Kafka, if there is one ([`forward`]).
+//! 6. The state of standing queries is saved ([`checkpoint`]); after a kill they continue from
 //!    there with messages that the agents send again ([`recovery`]).
 //!
 //! Work is linear in rows, in messages of agents, and in channels: a message is processed once,
@@ -28,6 +29,7 @@ pub mod client;
 mod completeness;
 pub mod config;
 mod files;
+mod forward;
 mod gather;
 mod guest;
 mod join;
@@ -78,6 +80,7 @@ pub use state::StateError;
 
 use actions::HostActions;
 use alert_rows::AlertRows;
+use forward::Forwarding;
 use guest::GuestStream;
 use own_stream::OwnStream;
 use recovery::Recovery;
@@ -240,6 +243,8 @@ pub struct Monitor {
     alerts: AlertRows,
     /// What they do on the hosts.
     actions: HostActions,
+    /// The rows of standing queries, forwarded.
+    forwarding: Option<Forwarding>,
     /// Stream `GuestIO`, while a query reads it.
     guest: Option<Guests>,
     /// How long agents' notes are needed again if the monitor restarts.
@@ -295,6 +300,7 @@ impl Monitor {
             own: OwnStream::default(),
             alerts: AlertRows::default(),
             actions: HostActions::default(),
+            forwarding: None,
             guest: None,
             own_hold: None,
             holds: false,
@@ -509,6 +515,8 @@ impl Monitor {
         }
         self.queries.insert(query, running);
         if standing {
+            let channels = wanted.iter().map(|(id, _)| *id);
+            self.forward_query(query, name, cut.fragments.iter().zip(channels), now);
             self.hold(now);
         }
         Ok(query)
@@ -569,6 +577,7 @@ impl Monitor {
                 self.guest = None;
             }
         }
+        self.forward_no_more(query);
         for (id, _) in std::mem::take(&mut running.channels) {
             let Some(mut channel) = self.channels.release(id) else {
                 continue;

@@ -2,6 +2,7 @@
 //! passes their rows.
 
 use arrow_buffer::ScalarBuffer;
+use weir_forward::RowOrigin;
 use weir_model::{Batch, Capabilities, Catalog, Nanos};
 use weir_tap::ebpf::CheckStatus;
 use weir_wire::{AgentMessage, ChannelId, Note, SELF_TEST, SessionId};
@@ -166,6 +167,18 @@ impl Monitor {
         if !channel.is_relation() && agent.waiting_bytes > most / 4 {
             self.effect.late = Some(last);
             return self.lose_of(id, channel_id, requests, "monitor_full", now);
+        }
+        if let Some(forwarding) = &mut self.forwarding
+            && !channel.is_relation()
+        {
+            let origin = RowOrigin {
+                host: agent.host.as_str(),
+                epoch: agent.instance,
+                sequence: number.unwrap_or(0),
+                first: begin,
+                counts,
+            };
+            forwarding.rows(channel_id, &origin, &batch);
         }
         let account = Account {
             in_time: requests.saturating_sub(late),

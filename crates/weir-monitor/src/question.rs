@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use weir_model::{Catalog, Declaration};
 use weir_query::optimize::optimize;
+use weir_query::place::fleet::published::cut_to_publish;
 use weir_query::place::fleet::{
     Cut, CutError, CutOptions, PlacementStrategy, Rates, cut, explain_cut,
 };
@@ -84,6 +85,11 @@ impl Prepared {
             capabilities: monitor.capabilities(),
             ..CutOptions::default()
         };
+        // Others merge what the agents send: it must not depend on the present rates.
+        if submit.standing && submit.place.is_none() && monitor.forwards() {
+            let cut = cut_to_publish(&plan, &options);
+            return Ok(Prepared::with(cut.map_err(off)?, &plan, options));
+        }
         // The strategy that was used before a restart may not be available any more.
         let is_required = submit.place.is_some();
         Prepared::cut(&plan, options, is_required)
@@ -114,12 +120,16 @@ impl Prepared {
             }
             other => other,
         };
-        Ok(Prepared {
-            cut: cut.map_err(off)?,
+        Ok(Prepared::with(cut.map_err(off)?, plan, options))
+    }
+
+    fn with(cut: Cut, plan: &Arc<Plan>, options: CutOptions) -> Prepared {
+        Prepared {
+            cut,
             answer: plans::answer(plan, InstantUnit::Nanoseconds, false, false),
             streams: own_streams(plan),
             options,
-        })
+        }
     }
 
     /// The placement of each part and its cost: `{"text": "..", "plan": {..}}`.

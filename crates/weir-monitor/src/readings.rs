@@ -140,6 +140,7 @@ impl Monitor {
             "Running queries, standing ones included.",
             self.queries.len() as f64,
         ));
+        families.extend(self.forward_families());
         families.retain(|family| !family.series.is_empty());
         families
     }
@@ -175,6 +176,7 @@ impl Monitor {
             ));
             readings.push(CounterReading::new(&place, "bytes", count(counts.bytes)));
         }
+        readings.extend(self.forward_readings());
         readings.push(CounterReading::new("other queries", "bytes", count(others)));
         readings
     }

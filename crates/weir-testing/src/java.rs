@@ -24,7 +24,7 @@ pub struct Java {
 }
 
 impl Java {
-    /// Fetches the dependencies of a `pom.xml` and compiles sources, below `folder`.
+    /// Fetches the dependencies of a `pom.xml` and compiles sources, if any, below `folder`.
     ///
     /// # Errors
     /// When Maven or the compiler are missing, or fail.
@@ -39,6 +39,9 @@ impl Java {
             .arg(format!("-DoutputDirectory={}", libraries.display()));
         done(&mut maven)?;
         let path = format!("{}:{}/*", classes.display(), libraries.display()).into();
+        if sources.is_empty() {
+            return Ok(Java { classes, path });
+        }
         let mut compiler = Command::new("javac");
         compiler
             .args(["-nowarn", "-Xlint:none", "-cp"])

@@ -227,8 +227,11 @@ fn token_grant(tokens: &[(String, Grant)], header: &str) -> Result<Grant, String
     found.cloned().ok_or_else(|| "unknown token".to_owned())
 }
 
-/// Reads a file with secrets; a file that others can read is rejected.
-pub(crate) fn read_secret(path: &Path, bytes_max: u64) -> Result<String, WireError> {
+/// Reads a file with secrets of at most `bytes_max` bytes.
+///
+/// # Errors
+/// If it cannot be read or is too long, and if other users can read it.
+pub fn read_secret(path: &Path, bytes_max: u64) -> Result<String, WireError> {
     let wrong = |why: String| WireError::File {
         path: path.to_owned(),
         why,

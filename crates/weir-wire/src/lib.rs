@@ -32,7 +32,7 @@ pub mod server;
 mod tls;
 pub mod uplink;
 
-pub use access::read_token;
+pub use access::{read_secret, read_token};
 pub use address::{Address, DEFAULT_PORT, socket_to_dial, socket_to_serve};
 pub use client::{Client, SubmittedQuery, Watch, WatchEvent};
 pub use dial::Dial;
@@ -48,5 +48,5 @@ pub use message::{
 };
 pub use peer::Peer;
 pub use server::{EventQueue, Limits, Listen, NextEvent, Server, ServerCount, ServerOptions};
-pub use tls::ServerTls;
+pub use tls::{ServerTls, client_tls};
 pub use uplink::{Uplink, UplinkEvent, UplinkOptions, UplinkState};

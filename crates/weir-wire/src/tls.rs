@@ -9,7 +9,7 @@ use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
 use tokio_rustls::rustls::server::WebPkiClientVerifier;
 use tokio_rustls::rustls::server::danger::ClientCertVerifier;
-use tokio_rustls::rustls::{RootCertStore, ServerConfig};
+use tokio_rustls::rustls::{ClientConfig, RootCertStore, ServerConfig};
 
 use crate::WireError;
 use crate::access::read_secret;
@@ -62,6 +62,17 @@ impl Pem {
         }
     }
 
+    /// The authorities in it, at least one.
+    fn authorities(&self) -> Result<RootCertStore, WireError> {
+        let mut roots = RootCertStore::empty();
+        for certificate in self.certificates()? {
+            roots
+                .add(certificate)
+                .map_err(|e| self.wrong(format!("not an authority's certificate: {e}")))?;
+        }
+        Ok(roots)
+    }
+
     /// The private key in it.
     pub(crate) fn key(&self) -> Result<PrivateKeyDer<'static>, WireError> {
         PrivateKeyDer::from_pem_slice(&self.bytes).map_err(|e| {
@@ -82,6 +93,32 @@ pub(crate) fn identity(certificate: &Path, key: &Path) -> Result<(Pem, Pem), Wir
     };
     key.key()?;
     Ok((certificate, key))
+}
+
+/// TLS of a client of a server whose certificate is of one of the authorities in `authority`, with
+/// a certificate of its own and its key, if any: PEM files.
+///
+/// # Errors
+/// If a file cannot be used.
+pub fn client_tls(
+    authority: &Path,
+    own: Option<(&Path, &Path)>,
+) -> Result<Arc<ClientConfig>, WireError> {
+    let roots = Pem::read(authority)?.authorities()?;
+    let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .expect("ring knows the versions that rustls thinks safe")
+        .with_root_certificates(roots);
+    let config = match own {
+        None => builder.with_no_client_auth(),
+        Some((certificate, key)) => {
+            let (certificate, key) = identity(certificate, key)?;
+            builder
+                .with_client_auth_cert(certificate.certificates()?, key.key()?)
+                .map_err(|e| certificate.wrong(format!("does not match its key: {e}")))?
+        }
+    };
+    Ok(Arc::new(config))
 }
 
 /// The TLS settings of the monitor.
@@ -127,12 +164,7 @@ impl ServerTls {
         let mut clients = None;
         if let Some(authority) = &self.authority {
             let pem = Pem::read(authority)?;
-            let mut roots = RootCertStore::empty();
-            for certificate in pem.certificates()? {
-                roots
-                    .add(certificate)
-                    .map_err(|e| pem.wrong(format!("not an authority's certificate: {e}")))?;
-            }
+            let roots = pem.authorities()?;
             let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
             let verifier = match tokens {
                 true => verifier.allow_unauthenticated(),

@@ -4,10 +4,11 @@ use weir_model::{Type, Unit, Value};
 
 use super::block::is_name;
 use super::expr::expr;
-use super::{Untranslatable, refuse};
+use super::{Untranslatable, quoted, refuse};
 use crate::expr::Expr;
 use crate::function::AggregateCall;
 use crate::function::arguments::{as_f64, literal};
+use crate::place::fleet::published::PublishedState;
 
 /// A call over columns that are these expressions.
 pub(super) fn call(call: &AggregateCall, columns: &[String]) -> Result<String, Untranslatable> {
@@ -69,6 +70,44 @@ pub(super) fn call(call: &AggregateCall, columns: &[String]) -> Result<String, U
             ));
         }
         _ => return refuse(format!("Flink has no {name} with the same result")),
+    })
+}
+
+/// The result of a call, merged from what agents publish of its state.
+pub(super) fn merged(
+    call: &AggregateCall,
+    state: PublishedState<'_>,
+) -> Result<String, Untranslatable> {
+    let name = call.function.doc().name;
+    Ok(match (name, state) {
+        ("count", PublishedState::Count(count) | PublishedState::Sum { count, .. }) => {
+            format!("SUM({})", quoted(count))
+        }
+        ("sum", PublishedState::Sum { sum, .. }) => format!("SUM({})", quoted(sum)),
+        ("avg", PublishedState::Sum { sum, count }) => {
+            let (sum, count) = (quoted(sum), quoted(count));
+            format!("(CAST(SUM({sum}) AS DOUBLE) / SUM({count}))")
+        }
+        ("min" | "max", PublishedState::Extreme(of)) => {
+            format!("{}({})", name.to_uppercase(), quoted(of))
+        }
+        ("quantile", PublishedState::Bytes(state)) => {
+            let q = literal(&call.args[1]).as_ref().and_then(as_f64);
+            let q = q.expect("the checker saw a constant number");
+            let function = match call.args[0].ty() {
+                Type::Float => "weir_merged_double_quantile",
+                _ => "weir_merged_quantile",
+            };
+            format!("{function}({}, {q:E})", quoted(state))
+        }
+        ("approx_count_distinct", PublishedState::Bytes(state)) => {
+            format!("weir_merged_approx_count_distinct({})", quoted(state))
+        }
+        _ => {
+            return refuse(format!(
+                "Flink has nothing that merges partials of {name}; send rows (`place rows`)"
+            ));
+        }
     })
 }
 

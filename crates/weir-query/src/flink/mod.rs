@@ -22,11 +22,13 @@ mod table;
 
 use std::fmt::{self, Display, Formatter};
 
-pub use table::FlinkTable;
+pub use table::{FlinkTable, FlinkView};
 
 use weir_model::{Capabilities, Declaration, Demand};
 
 use crate::place::demands;
+use crate::place::fleet::Cut;
+use crate::place::fleet::published::PublishedRows;
 use crate::plan::Plan;
 use block::Block;
 
@@ -34,7 +36,7 @@ use block::Block;
 pub const ZONE: &str = "SET 'table.local-time-zone' = 'UTC'";
 
 /// The functions of Flink that this project adds (`packaging/flink`), and their classes.
-static FUNCTIONS: [FlinkFunction; 3] = [
+static FUNCTIONS: [FlinkFunction; 6] = [
     FlinkFunction {
         name: "weir_quantile",
         class: "weir.flink.Quantile",
@@ -46,6 +48,18 @@ static FUNCTIONS: [FlinkFunction; 3] = [
     FlinkFunction {
         name: "weir_approx_count_distinct",
         class: "weir.flink.ApproxCountDistinct",
+    },
+    FlinkFunction {
+        name: "weir_merged_quantile",
+        class: "weir.flink.MergedQuantile",
+    },
+    FlinkFunction {
+        name: "weir_merged_double_quantile",
+        class: "weir.flink.MergedDoubleQuantile",
+    },
+    FlinkFunction {
+        name: "weir_merged_approx_count_distinct",
+        class: "weir.flink.MergedApproxCountDistinct",
     },
 ];
 
@@ -104,7 +118,30 @@ fn refuse<T>(reason: impl Into<String>) -> Result<T, Untranslatable> {
 /// # Errors
 /// What Flink does not have, or does not compute in the same way.
 pub fn translate(plan: &Plan) -> Result<FlinkQuery, Untranslatable> {
-    let tables = tables_of(plan)?;
+    translate_over(plan, tables_of(plan)?)
+}
+
+/// What is left of a query that was cut, in Flink SQL over the rows that its agents send. The rows
+/// of fragment `i` are those of topic `topics[i]`.
+///
+/// # Errors
+/// As [`translate`], and why the rows of a fragment are not published.
+pub fn translate_published(cut: &Cut, topics: &[String]) -> Result<FlinkQuery, Untranslatable> {
+    let plan = cut.monitor_over(topics);
+    let pane_ms = table::pane_ms(&plan)?;
+    let tables = cut.fragments.iter().zip(topics).map(|(fragment, topic)| {
+        let rows = PublishedRows::of(&fragment.plan).map_err(Untranslatable)?;
+        FlinkTable::published(topic, rows, pane_ms)
+    });
+    let tables = tables.collect::<Result<Vec<_>, _>>()?;
+    let is_known = |d: &&Declaration| tables.iter().any(|table| table.stream == d.name);
+    if let Some(other) = plan.sources().into_iter().find(|d| !is_known(d)) {
+        return refuse(format!("{} is at the monitor, not in Kafka", other.name));
+    }
+    translate_over(&plan, tables)
+}
+
+fn translate_over(plan: &Plan, tables: Vec<FlinkTable>) -> Result<FlinkQuery, Untranslatable> {
     let block = Block::of(plan, &tables)?;
     let select = block.result(&block::names(&plan.schema))?;
     let called = |function: &&FlinkFunction| select.contains(&format!("{}(", function.name));

@@ -1,8 +1,11 @@
-//! [`FlinkTable`]: the table of a stream.
+//! [`FlinkTable`]: the table of a stream, or of what agents send.
 
 use weir_model::{Declaration, Field, Shape, Type};
 
 use super::{Untranslatable, quoted, refuse, text};
+use crate::place::fleet::published::{PublishedRows, RESERVED};
+use crate::plan::{Node, Plan};
+use crate::window::Window;
 
 /// The column with the instant of a row.
 const INSTANT: &str = "ts";
@@ -19,6 +22,33 @@ pub struct FlinkTable {
     pub columns: Vec<(String, Type)>,
     /// The column with Flink's event time.
     event_time: String,
+    /// The rows are those that agents send.
+    published: Option<Published>,
+}
+
+/// The rows that agents send, each perhaps more than once.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Published {
+    rows: PublishedRows,
+    /// The windows in which repeated rows are removed.
+    pane_ms: i64,
+}
+
+/// A view: its name and its query.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FlinkView {
+    /// Its name.
+    pub name: String,
+    /// `SELECT ..`.
+    pub select: String,
+}
+
+impl FlinkView {
+    /// `CREATE TEMPORARY VIEW`.
+    pub fn definition(&self) -> String {
+        let name = quoted(&self.name);
+        format!("CREATE TEMPORARY VIEW {name} AS\n{}", self.select)
+    }
 }
 
 impl FlinkTable {
@@ -53,7 +83,46 @@ impl FlinkTable {
             stream: name.clone(),
             columns: found,
             event_time,
+            published: None,
         })
+    }
+
+    /// The table of the rows that agents send to a topic.
+    pub(super) fn published(
+        topic: &str,
+        rows: PublishedRows,
+        pane_ms: i64,
+    ) -> Result<FlinkTable, Untranslatable> {
+        let own = rows.columns.iter().map(|c| &c.field);
+        let mut columns = of_message();
+        columns.extend(own.map(|field| (field.name.clone(), field.ty)));
+        for (_, ty) in &columns {
+            message_type(*ty)?;
+        }
+        Ok(FlinkTable {
+            stream: topic.to_owned(),
+            columns,
+            event_time: "event_time".into(),
+            published: Some(Published { rows, pane_ms }),
+        })
+    }
+
+    /// The rows that agents send, if the table is one of these.
+    pub(super) fn rows(&self) -> Option<&PublishedRows> {
+        self.published.as_ref().map(|published| &published.rows)
+    }
+
+    /// The columns of the stream, as SQL.
+    pub(super) fn fields(&self, declaration: &Declaration) -> Vec<String> {
+        match &self.published {
+            Some(Published { rows, .. }) => {
+                rows.columns.iter().map(|c| quoted(&c.field.name)).collect()
+            }
+            None => {
+                let fields = declaration.schema.fields.iter();
+                fields.map(|field| quoted(&field.name)).collect()
+            }
+        }
     }
 
     /// Its rows once for each window that contains them.
@@ -74,10 +143,17 @@ impl FlinkTable {
     pub fn definition(&self, with: &[(String, String)]) -> String {
         let columns = self.columns.iter();
         let columns = columns.map(|(name, ty)| {
-            let ty = type_name(*ty).expect("checked when it was added");
+            let ty = message_type(*ty).expect("checked when it was added");
             format!("  {} {ty}", quoted(name))
         });
         let (instant, time) = (quoted(INSTANT), quoted(&self.event_time));
+        let watermark = match self.published {
+            // A row of no host is a watermark: all rows up to its instant precede it.
+            Some(_) => format!(
+                "CASE WHEN `host` IS NULL THEN TO_TIMESTAMP_LTZ({instant} / 1000000 - 1, 3) END"
+            ),
+            None => format!("{time} - {WATERMARK}"),
+        };
         let options = with.iter().map(|(key, value)| {
             let value = value.replace("{stream}", &self.stream);
             format!("  {} = {}", text(key), text(&value))
@@ -85,21 +161,104 @@ impl FlinkTable {
         format!(
             "CREATE TABLE {} (\n{},\n  \
              {time} AS TO_TIMESTAMP_LTZ(({instant} - 1) / 1000000, 3),\n  \
-             WATERMARK FOR {time} AS {time} - {WATERMARK}\n) WITH (\n{}\n)",
-            quoted(&self.stream),
+             WATERMARK FOR {time} AS {watermark}\n) WITH (\n{}\n)",
+            quoted(&self.name()),
             columns.collect::<Vec<_>>().join(",\n"),
             options.collect::<Vec<_>>().join(",\n"),
         )
     }
 
-    /// The query whose rows, as JSON, are those of the table.
-    pub fn source(&self) -> String {
+    /// The name of the table.
+    fn name(&self) -> String {
+        match self.published {
+            Some(_) => format!("{} messages", self.stream),
+            None => self.stream.clone(),
+        }
+    }
+
+    /// The rows that agents send, each once, without watermarks.
+    pub fn view(&self) -> Option<FlinkView> {
+        let Published { rows, pane_ms } = self.published.as_ref()?;
+        let own = rows.columns.iter().map(|c| c.field.name.as_str());
+        let names = [INSTANT].into_iter().chain(own).map(quoted);
+        let columns: Vec<String> = names.collect();
+        let (table, time) = (quoted(&self.name()), quoted(&self.event_time));
+        let pane = interval(*pane_ms);
+        let select = format!(
+            "SELECT {}, `window_time` AS {time}\nFROM (\n  SELECT *, ROW_NUMBER() OVER (PARTITION BY \
+             `window_start`, `window_end`, `host`, `epoch`, `sequence`, `position` ORDER BY {time} \
+             DESC) AS `row_number`\n  FROM TABLE(TUMBLE(TABLE {table}, DESCRIPTOR({time}), {pane}))\n  \
+             WHERE `host` IS NOT NULL\n)\nWHERE `row_number` = 1",
+            columns.join(", "),
+        );
+        Some(FlinkView {
+            name: self.stream.clone(),
+            select,
+        })
+    }
+
+    /// The query whose rows, as JSON, are those of the table; `None` for what agents send.
+    pub fn source(&self) -> Option<String> {
+        if self.published.is_some() {
+            return None;
+        }
         let column = |(name, ty): &(String, Type)| match ty {
             Type::Time => format!("cast({name} as integer) as {name}"),
             _ => name.clone(),
         };
         let columns: Vec<String> = self.columns.iter().map(column).collect();
-        format!("select {} from {}", columns.join(", "), self.stream)
+        let columns = columns.join(", ");
+        Some(format!("select {columns} from {}", self.stream))
+    }
+}
+
+/// The columns of each message, before those of its fragment.
+fn of_message() -> Vec<(String, Type)> {
+    let column = |(at, name): (usize, &str)| {
+        let ty = if at == 0 { Type::Text } else { Type::Int };
+        (name.to_owned(), ty)
+    };
+    RESERVED.into_iter().enumerate().map(column).collect()
+}
+
+/// The type of a column of a table: states of aggregates are bytes.
+fn message_type(ty: Type) -> Result<&'static str, Untranslatable> {
+    match ty {
+        Type::Partial => Ok("BYTES"),
+        ty => type_name(ty),
+    }
+}
+
+/// The greatest duration of which all windows of a plan consist, in milliseconds.
+pub(super) fn pane_ms(plan: &Plan) -> Result<i64, Untranslatable> {
+    fn visit(plan: &Plan, found: &mut Vec<i64>) {
+        match &plan.node {
+            Node::Merge { slide, .. } => found.push(*slide),
+            Node::Window {
+                window: Window::Range(range),
+                ..
+            } => found.extend(range.slide),
+            _ => {}
+        }
+        for input in plan.inputs() {
+            visit(input, found);
+        }
+    }
+    let mut slides = Vec::new();
+    visit(plan, &mut slides);
+    let pane = slides.into_iter().fold(0, greatest_divisor);
+    const MILLISECOND: i64 = 1_000_000;
+    match pane {
+        0 => Ok(1_000),
+        pane if pane % MILLISECOND == 0 => Ok(pane / MILLISECOND),
+        _ => refuse("a slide does not have whole milliseconds"),
+    }
+}
+
+fn greatest_divisor(a: i64, b: i64) -> i64 {
+    match b {
+        0 => a,
+        b => greatest_divisor(b, a % b),
     }
 }
 

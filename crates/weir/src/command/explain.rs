@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use clap::Args;
 use serde_json::json;
+use weir_forward::KafkaUrl;
 use weir_model::NANOS_PER_SECOND;
 use weir_query::diagnostic::codes;
 use weir_query::physical::physical;
@@ -35,6 +36,7 @@ use weir_runtime::source;
     weir explain --fleet \"select vm, count(*) from IO [range 10 s slide 1 s] group by vm\"\n  \
     weir explain --fleet --analyze --from recording.parquet \"select vm, count(*) from IO [range 10 s slide 1 s] group by vm\"\n  \
     weir explain --flink \"select vm, count(*), max(latency) from IO [range 10 s slide 1 s] group by vm\"\n  \
+    weir explain --flink --forward kafka://kafka1:9092 --name load \"select vm, count(*) from IO [range 10 s slide 1 s] group by vm\"\n  \
     weir explain W0103")]
 pub struct ExplainArgs {
     #[command(flatten)]
@@ -83,6 +85,25 @@ pub struct ExplainArgs {
         requires = "flink"
     )]
     flink_jar: Option<String>,
+    #[command(flatten)]
+    forwarded: ForwardedArgs,
+}
+
+/// Over what the agents of a fleet send, which a monitor forwards.
+#[derive(Args, Debug)]
+struct ForwardedArgs {
+    /// Read what agents send for the standing query of --name, which a monitor forwards to this
+    /// URL (`weir monitor --forward`), instead of the rows of streams
+    #[arg(long, help_heading = "Flink", value_name = "URL", requires_all = ["flink", "name"])]
+    forward: Option<KafkaUrl>,
+    /// Name of the standing query whose rows are forwarded
+    #[arg(
+        long,
+        help_heading = "Flink",
+        value_name = "NAME",
+        requires = "forward"
+    )]
+    name: Option<String>,
 }
 
 pub fn run(args: &ExplainArgs) -> Result<Ending, Failure> {
@@ -116,18 +137,26 @@ pub fn run(args: &ExplainArgs) -> Result<Ending, Failure> {
         let analyze = args.analyze.then_some(span);
         return super::fleet::explain(&args.fleet, &submit, analyze, args.json);
     }
-    if args.place.is_some() && !args.for_fleet {
-        return Err(Failure::words("--place requires --fleet or --monitor"));
+    if args.place.is_some() && !args.for_fleet && args.forwarded.forward.is_none() {
+        let why = "--place requires --fleet, --forward or --monitor";
+        return Err(Failure::words(why));
     }
     let checked = question.compile_over(&args.source)?;
     let plan = args.owner.restricted(checked.plan)?;
     if args.flink {
-        output::print(&explain_flink::explain(
-            &plan,
+        let flink = match (&args.forwarded.forward, &args.forwarded.name) {
+            (Some(url), Some(name)) => {
+                explain_flink::of_forwarded(&plan, url, name, args.place.as_deref())?
+            }
+            _ => explain_flink::of_streams(&plan)?,
+        };
+        let jar = args.flink_jar.as_deref();
+        output::print(&explain_flink::text(
+            &flink,
             &args.flink_with,
-            args.flink_jar.as_deref(),
+            jar,
             args.json,
-        )?)?;
+        ))?;
         return Ok(Ending::Done);
     }
     if args.for_fleet {

@@ -1,8 +1,13 @@
 //! `weir explain --flink`: a query in Flink SQL.
 
 use serde_json::json;
+use weir_forward::{KafkaUrl, topic_name};
 use weir_query::Plan;
-use weir_query::flink::{FlinkQuery, FlinkTable, ZONE, translate};
+use weir_query::flink::{
+    FlinkQuery, FlinkTable, Untranslatable, ZONE, translate, translate_published,
+};
+use weir_query::place::fleet::published::cut_to_publish;
+use weir_query::place::fleet::{self, CutOptions};
 use weir_runtime::failure::Failure;
 
 /// Options of the tables: rows from a topic of Kafka for each stream.
@@ -14,6 +19,14 @@ const OPTIONS: [(&str, &str); 5] = [
     ("format", "json"),
 ];
 
+/// Those of the tables of what agents send, from the first message that is kept.
+const FORWARDED: [(&str, &str); 4] = [
+    ("connector", "kafka"),
+    ("topic", "{stream}"),
+    ("scan.startup.mode", "earliest-offset"),
+    ("format", "avro"),
+];
+
 /// An argument `KEY=VALUE`.
 pub fn option(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
@@ -22,30 +35,81 @@ pub fn option(text: &str) -> Result<(String, String), String> {
     }
 }
 
-/// The translation of a plan, with these options of the tables and functions of this jar.
-pub fn explain(
-    plan: &Plan,
-    options: &[(String, String)],
-    jar: Option<&str>,
-    as_json: bool,
-) -> Result<String, Failure> {
-    let flink = translate(plan)
-        .map_err(|why| Failure::words(format_args!("Flink cannot answer this query: {why}")))?;
-    let options = with_defaults(options);
-    Ok(match as_json {
-        true => format!("{}\n", json_of(&flink, &options, jar)),
-        false => text_of(&flink, &options, jar),
+/// A query in Flink SQL, and the options of its tables.
+pub struct Translation {
+    flink: FlinkQuery,
+    defaults: Vec<(String, String)>,
+}
+
+/// The translation of a plan over the rows of streams.
+pub fn of_streams(plan: &Plan) -> Result<Translation, Failure> {
+    Ok(Translation {
+        flink: translate(plan).map_err(refused)?,
+        defaults: owned(&OPTIONS),
     })
 }
 
-/// The defaults, replaced by options of the same key; none beside another connector.
-fn with_defaults(options: &[(String, String)]) -> Vec<(String, String)> {
-    let is_given = |key: &str| options.iter().any(|(given, _)| given == key);
-    let defaults = OPTIONS
-        .iter()
-        .filter(|(key, _)| !is_given("connector") && !is_given(key));
-    let defaults = defaults.map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
-    defaults.chain(options.iter().cloned()).collect()
+/// The translation of a plan over what agents send for the standing query `name`, and a monitor
+/// forwards to `url`.
+pub fn of_forwarded(
+    plan: &Plan,
+    url: &KafkaUrl,
+    name: &str,
+    place: Option<&str>,
+) -> Result<Translation, Failure> {
+    let options = CutOptions::default();
+    let cut = match place {
+        Some(place) => {
+            let hint = Some(place.parse().map_err(Failure::words)?);
+            fleet::cut(plan, &CutOptions { hint, ..options })
+        }
+        None => cut_to_publish(plan, &options),
+    };
+    let cut = cut.map_err(Failure::words)?;
+    let fragments = cut.fragments.iter().enumerate();
+    let topics = fragments.map(|(at, of)| topic_name(&url.prefix, name, at, &of.plan));
+    let topics: Vec<String> = topics.collect();
+    let mut defaults = owned(&FORWARDED);
+    let brokers = url.brokers.join(",");
+    defaults.push(("properties.bootstrap.servers".into(), brokers));
+    Ok(Translation {
+        flink: translate_published(&cut, &topics).map_err(refused)?,
+        defaults,
+    })
+}
+
+fn refused(why: Untranslatable) -> Failure {
+    Failure::words(format_args!("Flink cannot answer this query: {why}"))
+}
+
+fn owned(options: &[(&str, &str)]) -> Vec<(String, String)> {
+    let owned = |(key, value): &(&str, &str)| ((*key).to_owned(), (*value).to_owned());
+    options.iter().map(owned).collect()
+}
+
+/// A translation with these options of the tables and functions of this jar, as text or as JSON.
+pub fn text(
+    translation: &Translation,
+    options: &[(String, String)],
+    jar: Option<&str>,
+    as_json: bool,
+) -> String {
+    let options = translation.with_defaults(options);
+    let flink = &translation.flink;
+    match as_json {
+        true => format!("{}\n", json_of(flink, &options, jar)),
+        false => text_of(flink, &options, jar),
+    }
+}
+
+impl Translation {
+    /// The defaults, replaced by options of the same key; none beside another connector.
+    fn with_defaults(&self, options: &[(String, String)]) -> Vec<(String, String)> {
+        let is_given = |key: &str| options.iter().any(|(given, _)| given == key);
+        let defaults = self.defaults.iter();
+        let defaults = defaults.filter(|(key, _)| !is_given("connector") && !is_given(key));
+        defaults.chain(options).cloned().collect()
+    }
 }
 
 fn text_of(flink: &FlinkQuery, options: &[(String, String)], jar: Option<&str>) -> String {
@@ -55,7 +119,13 @@ fn text_of(flink: &FlinkQuery, options: &[(String, String)], jar: Option<&str>) 
     }
     for table in &flink.tables {
         let definition = table.definition(options);
-        text += &format!("-- rows: {}\n{definition};\n\n", producer(table));
+        if let Some(producer) = producer(table) {
+            text += &format!("-- rows: {producer}\n");
+        }
+        text += &format!("{definition};\n\n");
+        if let Some(view) = table.view() {
+            text += &format!("{};\n\n", view.definition());
+        }
     }
     text + &format!("{};\n", flink.select)
 }
@@ -71,6 +141,7 @@ fn json_of(
             "stream": table.stream,
             "rows": producer(table),
             "definition": table.definition(options),
+            "view": table.view().map(|view| view.definition()),
         })
     });
     json!({
@@ -82,7 +153,8 @@ fn json_of(
     })
 }
 
-/// The command that prints the rows of a table.
-fn producer(table: &FlinkTable) -> String {
-    format!("weir query --format json \"{}\"", table.source())
+/// The command that prints the rows of a table of a stream.
+fn producer(table: &FlinkTable) -> Option<String> {
+    let query = table.source()?;
+    Some(format!("weir query --format json \"{query}\""))
 }

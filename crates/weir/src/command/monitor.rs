@@ -12,6 +12,7 @@ use weir_wire::{Limits, Listen, Server, ServerOptions, socket_to_serve};
 
 use crate::args::LogArgs;
 use weir_alert::fleet::{FleetAlertFile, FleetAlerts};
+use weir_forward::{Forwarder, KafkaUrl};
 use weir_monitor::config::{self, MonitorAlerts, MonitorConfig};
 use weir_monitor::registry::Registry;
 use weir_monitor::{self, Monitor, MonitorOptions};
@@ -24,6 +25,9 @@ use weir_runtime::service::{Endpoint, ServiceStatus};
 
 /// The directory of the states of alerts, below the state directory.
 const ALERTS: &str = "alerts";
+
+/// The directory of the rows that wait to be forwarded, below the state directory.
+const FORWARD: &str = "forward";
 
 /// Run the central monitor of a fleet
 ///
@@ -49,6 +53,9 @@ pub struct MonitorArgs {
     /// Directory for standing queries and their checkpoints [default: /var/lib/weir]
     #[arg(long, value_name = "DIR")]
     state: Option<PathBuf>,
+    /// Forward the rows of standing queries to Kafka: kafka://HOST:PORT[,HOST:PORT..][/PREFIX]
+    #[arg(long, value_name = "URL", value_parser = forward_url)]
+    forward: Option<String>,
     /// Check the configuration and exit
     #[arg(long)]
     check: bool,
@@ -75,6 +82,10 @@ pub fn run(args: &MonitorArgs, verbose: bool) -> Result<Ending, Failure> {
     let _lock = weir_monitor::hold(&config.state)?;
     let now = wall_clock();
     let mut monitor = Monitor::open(&config.state, engine_options(config), now).map_err(state)?;
+    let forwarder = Forwarder::open(&config.forward, &config.state.join(FORWARD))?;
+    if let Some(forwarder) = forwarder {
+        monitor.forward_to(forwarder);
+    }
     let mut registry = Registry::open(config, &mut monitor, now).map_err(state)?;
     let endpoint = Endpoint::bind(&config.metrics)?;
     let mut alerts = FleetAlerts::start(alerts, &config.state.join(ALERTS), &mut monitor, now)?;
@@ -120,6 +131,7 @@ pub fn run(args: &MonitorArgs, verbose: bool) -> Result<Ending, Failure> {
     drop(metrics);
     registry.close(&mut monitor);
     alerts.close();
+    monitor.end_forwarding();
     Ok(signal.map_or(Ending::Done, Ending::of_service))
 }
 
@@ -174,7 +186,16 @@ fn load(args: &MonitorArgs) -> Result<Loaded<MonitorConfig>, Failure> {
     if let Some(state) = &args.state {
         config.state.clone_from(state);
     }
+    if let Some(forward) = &args.forward {
+        config.forward.to = Some(forward.clone());
+    }
     Ok(loaded)
+}
+
+/// A URL to forward to, as it was written.
+fn forward_url(text: &str) -> Result<String, String> {
+    text.parse::<KafkaUrl>()?;
+    Ok(text.to_owned())
 }
 
 /// The checked alerts of the configuration.

@@ -82,7 +82,8 @@ public class ApproxCountDistinct extends AggregateFunction<Long, ApproxCountDist
         }
     }
 
-    private static void add(State state, Integer place, long weight) throws Exception {
+    /** Adds {@code weight} values of a register and rank; none for null. */
+    static void add(State state, Integer place, long weight) throws Exception {
         if (place == null) {
             return;
         }

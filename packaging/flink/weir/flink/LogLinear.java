@@ -16,6 +16,9 @@ final class LogLinear {
     /** Buckets per power of two, as a power of two. */
     private static final int BITS = 7;
 
+    /** The version of a histogram in a partial aggregate. */
+    private static final int VERSION = 1;
+
     /** Bits of an offset; wider buckets drop the lowest bits. */
     private static final int OFFSET_BITS = 32;
 
@@ -40,10 +43,16 @@ final class LogLinear {
 
     /** Adds {@code weight} values to a bucket. */
     static void add(State state, int bucket, long offset, long weight) throws Exception {
+        addBucket(state, bucket, weight, offset * weight);
+    }
+
+    /** Adds values that were counted elsewhere to a bucket. */
+    private static void addBucket(State state, int bucket, long values, long offsets)
+            throws Exception {
         Long count = state.counts.get(bucket);
         Long sum = state.offsets.get(bucket);
-        long counted = (count == null ? 0 : count) + weight;
-        long summed = (sum == null ? 0 : sum) + offset * weight;
+        long counted = (count == null ? 0 : count) + values;
+        long summed = (sum == null ? 0 : sum) + offsets;
         if (counted == 0 && summed == 0) {
             state.counts.remove(bucket);
             state.offsets.remove(bucket);
@@ -51,6 +60,25 @@ final class LogLinear {
             state.counts.put(bucket, counted);
             state.offsets.put(bucket, summed);
         }
+    }
+
+    /** Adds a partial aggregate {@code sign} times, unless it is NULL. */
+    static void addPartial(State state, byte[] bytes, Double q, long sign) throws Exception {
+        state.q = q;
+        if (bytes == null) {
+            return;
+        }
+        var partial = new Partial(bytes);
+        partial.expect(VERSION, "version of a histogram");
+        partial.expect(BITS, "width of buckets");
+        long bucket = 0;
+        for (long left = partial.unsigned(); left > 0; left--) {
+            bucket += partial.signed();
+            long count = partial.signed();
+            long offsets = partial.signed();
+            addBucket(state, Math.toIntExact(bucket), sign * count, sign * offsets);
+        }
+        partial.end();
     }
 
     /** Adds the states of parts of the group. */
@@ -61,11 +89,8 @@ final class LogLinear {
             }
             for (Map.Entry<Integer, Long> entry : part.counts.entries()) {
                 int bucket = entry.getKey();
-                add(state, bucket, 0, entry.getValue());
-                Long before = state.offsets.get(bucket);
-                Long more = part.offsets.get(bucket);
-                state.offsets.put(
-                        bucket, (before == null ? 0 : before) + (more == null ? 0 : more));
+                Long offsets = part.offsets.get(bucket);
+                addBucket(state, bucket, entry.getValue(), offsets == null ? 0 : offsets);
             }
         }
     }

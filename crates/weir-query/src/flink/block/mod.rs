@@ -11,7 +11,7 @@ use super::expr::expr;
 use super::table::FlinkTable;
 use super::{Untranslatable, aggregate, quoted, refuse};
 use crate::expr::{Expr, fold_expr};
-use crate::function::AggregateCall;
+use crate::function::{AggregateCall, Shared};
 use crate::place::span_text;
 use crate::plan::{Node, Plan, ToStream};
 use crate::window::Window;
@@ -114,19 +114,23 @@ impl Block {
             ),
             Node::Match { .. } => refuse("MATCH_RECOGNIZE is not translated"),
             Node::Correlate { .. } => refuse("Flink has no correlation of disks"),
-            Node::Partial { .. } | Node::Merge { .. } => {
-                refuse("a plan that was split between agents and monitor is not translated")
-            }
+            Node::Merge {
+                input,
+                size,
+                slide,
+                keys,
+                calls,
+                ..
+            } => Block::merged(input, (*size, *slide), *keys, calls, tables),
+            Node::Partial { .. } => refuse("an agent's part of a query is not translated"),
         }
     }
 
     fn of_stream(declaration: &Declaration, tables: &[FlinkTable]) -> Block {
         let of_stream = |table: &FlinkTable| table.stream == declaration.name;
         let table = tables.iter().position(of_stream);
-        let fields = &declaration.schema.fields;
-        let columns = fields.iter().map(|field| quoted(&field.name));
         Block {
-            columns: columns.collect(),
+            columns: table.map_or_else(Vec::new, |at| tables[at].fields(declaration)),
             table,
             ..Block::from(quoted(&declaration.name))
         }
@@ -152,7 +156,7 @@ impl Block {
 
     /// The relation of a window over this stream.
     fn windowed(
-        mut self,
+        self,
         window: &Window,
         text: &str,
         tables: &[FlinkTable],
@@ -171,17 +175,27 @@ impl Block {
                 "the content of {text} changes with every row; windows of Flink end at multiples of a slide: add `slide`, as in [range 10 s slide 1 s]"
             ));
         };
+        self.in_windows((range.size, slide), text, tables)
+    }
+
+    /// Its rows once for each window that contains them.
+    fn in_windows(
+        mut self,
+        (size, slide): (i64, i64),
+        text: &str,
+        tables: &[FlinkTable],
+    ) -> Result<Block, Untranslatable> {
         let (Some(at), None) = (self.table.take(), &self.groups) else {
             return refuse(format!("{text} reads the result of a query, not a stream"));
         };
         const MILLISECOND: i64 = 1_000_000;
-        if range.size % MILLISECOND != 0 || slide % MILLISECOND != 0 {
+        if size % MILLISECOND != 0 || slide % MILLISECOND != 0 {
             return refuse(format!("{text} does not have whole milliseconds"));
         }
-        if range.size % slide != 0 {
+        if size % slide != 0 {
             return refuse(format!("the size of {text} is not a multiple of its slide"));
         }
-        let (size_ms, slide_ms) = (range.size / MILLISECOND, slide / MILLISECOND);
+        let (size_ms, slide_ms) = (size / MILLISECOND, slide / MILLISECOND);
         self.from = tables[at].windows(size_ms, slide_ms);
         self.window = Some(FlinkWindow {
             size_ms,
@@ -190,6 +204,43 @@ impl Block {
             end: quoted("window_end"),
         });
         Ok(self)
+    }
+
+    /// Partials that agents send, merged over a window.
+    fn merged(
+        input: &Plan,
+        (size, slide): (Option<i64>, i64),
+        keys: usize,
+        calls: &[AggregateCall],
+        tables: &[FlinkTable],
+    ) -> Result<Block, Untranslatable> {
+        let Node::Source(declaration) = &input.node else {
+            return refuse("partials are merged as they are sent only");
+        };
+        let block = Block::of_stream(declaration, tables);
+        let rows = block.table.and_then(|at| tables[at].rows());
+        let Some(rows) = rows else {
+            return refuse("partials that are not published are not merged");
+        };
+        let Some(size) = size else {
+            return refuse("an unbounded window of partials has no end");
+        };
+        let text = format!(
+            "[range {} slide {}]",
+            span_text(size, NANOS_PER_SECOND),
+            span_text(slide, NANOS_PER_SECOND)
+        );
+        let mut block = block.in_windows((size, slide), &text, tables)?;
+        let keys: Vec<String> = rows.keys(keys).map(quoted).collect();
+        let shared = Shared::of(calls);
+        let results = calls.iter().zip(&shared.state_of);
+        let results = results.map(|(call, state)| aggregate::merged(call, rows.state(*state)));
+        let results = results.collect::<Result<Vec<_>, _>>()?;
+        if keys.is_empty() {
+            block.empty = Some(calls.iter().map(aggregate::over_nothing).collect());
+        }
+        block.columns = [keys.clone(), results].concat();
+        Ok(block.grouped(keys))
     }
 
     fn selected(mut self, predicate: &Expr) -> Result<Block, Untranslatable> {

@@ -28,6 +28,7 @@ mod explain;
 mod lifetime;
 mod local;
 mod lower;
+pub mod published;
 mod rates;
 
 use std::fmt;

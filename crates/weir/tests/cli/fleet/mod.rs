@@ -7,6 +7,7 @@ mod alerts;
 mod answers;
 mod console;
 mod correlate;
+mod forward;
 mod hosts;
 mod measured;
 mod operations;

@@ -1,0 +1,262 @@
+//! [`Kafka`]: the brokers of Kafka, by the crate `rskafka`.
+//!
+//! It waits for all in-sync replicas of a partition. It has neither transactions nor an idempotent
+//! producer: what fails is sent again and may be there twice.
+
+use std::collections::HashMap;
+use std::fmt::Write;
+use std::sync::Arc;
+use std::time::Duration;
+
+use chrono::Utc;
+use rskafka::BackoffConfig;
+use rskafka::client::error::{Error, ProtocolError};
+use rskafka::client::partition::{Compression, PartitionClient, UnknownTopicHandling};
+use rskafka::client::{Client, ClientBuilder, Credentials, SaslConfig};
+use rskafka::record::Record as KafkaRecord;
+use tokio::runtime::Runtime;
+use weir_runtime::failure::Failure;
+
+use crate::broker::{Broker, BrokerError, BrokerRecord};
+use crate::config::{ForwardConfig, ForwardSasl, KafkaUrl, SaslMechanism};
+
+/// How long a request is tried, with a connection that has failed in between.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How long the creation of a topic may take, in milliseconds.
+const CREATE_MS: i32 = 5_000;
+
+/// The greatest size of a password file.
+const PASSWORD_BYTES_MAX: u64 = 4 << 10;
+
+/// The brokers of Kafka. A client that fails is replaced by a new one.
+pub struct Kafka {
+    runtime: Runtime,
+    config: ForwardConfig,
+    brokers: Vec<String>,
+    tls: Option<Arc<rustls::ClientConfig>>,
+    sasl: Option<SaslConfig>,
+    client: Option<Connection>,
+}
+
+/// A client and what it knows.
+struct Connection {
+    client: Client,
+    counts: HashMap<String, u32>,
+    partitions: HashMap<(String, u32), PartitionClient>,
+}
+
+impl Kafka {
+    /// The brokers of `url`; it does not connect yet.
+    ///
+    /// # Errors
+    /// If a file cannot be used.
+    pub fn new(config: &ForwardConfig, url: &KafkaUrl) -> Result<Kafka, Failure> {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .map_err(|e| Failure::world(format_args!("no runtime for the client of Kafka: {e}")))?;
+        let tls = config.tls.as_ref().map(|tls| {
+            let identity = tls.certificate.as_deref().zip(tls.key.as_deref());
+            weir_wire::client_tls(&tls.ca, identity)
+        });
+        let tls = tls.transpose().map_err(Failure::words)?;
+        let sasl = config.sasl.as_ref().map(credentials).transpose()?;
+        Ok(Kafka {
+            runtime,
+            config: config.clone(),
+            brokers: url.brokers.clone(),
+            tls,
+            sasl,
+            client: None,
+        })
+    }
+
+    /// Connects, if there is no client.
+    fn connected(&mut self) -> Result<(), BrokerError> {
+        if self.client.is_some() {
+            return Ok(());
+        }
+        let backoff = BackoffConfig {
+            init_backoff: Duration::from_millis(100),
+            max_backoff: Duration::from_secs(2),
+            deadline: Some(REQUEST_TIMEOUT),
+            ..BackoffConfig::default()
+        };
+        let mut builder = ClientBuilder::new(self.brokers.clone())
+            .client_id("weir")
+            .backoff_config(backoff);
+        if let Some(tls) = &self.tls {
+            builder = builder.tls_config(tls.clone());
+        }
+        if let Some(sasl) = &self.sasl {
+            builder = builder.sasl_config(sasl.clone());
+        }
+        let client = self.runtime.block_on(within(builder.build()))?;
+        self.client = Some(Connection {
+            client,
+            counts: HashMap::new(),
+            partitions: HashMap::new(),
+        });
+        Ok(())
+    }
+
+    /// The result of a request; after an error, the next request has a new client.
+    fn result<T>(&mut self, result: Result<T, BrokerError>) -> Result<T, BrokerError> {
+        if result.as_ref().is_err_and(|error| !error.is_final) {
+            self.client = None;
+        }
+        result
+    }
+}
+
+impl Broker for Kafka {
+    fn partitions(&mut self, topic: &str) -> Result<u32, BrokerError> {
+        self.connected()?;
+        let replication = self.config.replication.map_or(-1, i16::from);
+        let wanted = i32::try_from(self.config.partitions).unwrap_or(i32::MAX);
+        let connection = self.client.as_mut().expect("it is connected");
+        if let Some(count) = connection.counts.get(topic) {
+            return Ok(*count);
+        }
+        let found = self
+            .runtime
+            .block_on(found_or_created(connection, topic, wanted, replication));
+        self.result(found)
+    }
+
+    fn append(
+        &mut self,
+        topic: &str,
+        partition: u32,
+        records: Vec<BrokerRecord>,
+    ) -> Result<(), BrokerError> {
+        self.connected()?;
+        let connection = self.client.as_mut().expect("it is connected");
+        let produced = self
+            .runtime
+            .block_on(produced(connection, topic, partition, records));
+        self.result(produced)
+    }
+}
+
+async fn found_or_created(
+    connection: &mut Connection,
+    topic: &str,
+    partitions: i32,
+    replication: i16,
+) -> Result<u32, BrokerError> {
+    for topic in within(connection.client.list_topics()).await? {
+        let count = topic.partitions.len() as u32;
+        connection.counts.insert(topic.name, count);
+    }
+    if let Some(count) = connection.counts.get(topic) {
+        return Ok(*count);
+    }
+    let controller = connection
+        .client
+        .controller_client()
+        .map_err(broker_error)?;
+    let created = controller.create_topic(topic, partitions, replication, CREATE_MS);
+    match within_raw(created).await? {
+        // Another monitor was first: its number of partitions is found by the next attempt.
+        Err(Error::ServerError {
+            protocol_error: ProtocolError::TopicAlreadyExists,
+            ..
+        }) => {
+            return Err(BrokerError {
+                why: format!("topic `{topic}` is being created"),
+                is_final: false,
+            });
+        }
+        Err(error) => return Err(broker_error(error)),
+        Ok(()) => {}
+    }
+    let count = u32::try_from(partitions).unwrap_or(1);
+    connection.counts.insert(topic.to_owned(), count);
+    Ok(count)
+}
+
+async fn produced(
+    connection: &mut Connection,
+    topic: &str,
+    partition: u32,
+    records: Vec<BrokerRecord>,
+) -> Result<(), BrokerError> {
+    let key = (topic.to_owned(), partition);
+    if !connection.partitions.contains_key(&key) {
+        let number = i32::try_from(partition).unwrap_or(i32::MAX);
+        let client = connection
+            .client
+            .partition_client(topic, number, UnknownTopicHandling::Retry);
+        let client = within(client).await?;
+        connection.partitions.insert(key.clone(), client);
+    }
+    let client = &connection.partitions[&key];
+    let timestamp = Utc::now();
+    let records = records.into_iter().map(|record| KafkaRecord {
+        key: Some(record.key),
+        value: Some(record.value),
+        headers: Default::default(),
+        timestamp,
+    });
+    within(client.produce(records.collect(), Compression::Snappy)).await?;
+    Ok(())
+}
+
+async fn within<T>(request: impl Future<Output = Result<T, Error>>) -> Result<T, BrokerError> {
+    within_raw(request).await?.map_err(broker_error)
+}
+
+/// The result of a request, unless it takes longer than the library should try it.
+async fn within_raw<T>(
+    request: impl Future<Output = Result<T, Error>>,
+) -> Result<Result<T, Error>, BrokerError> {
+    let timeout = tokio::time::timeout(2 * REQUEST_TIMEOUT, request).await;
+    timeout.map_err(|_| BrokerError {
+        why: "no answer from Kafka".into(),
+        is_final: false,
+    })
+}
+
+fn broker_error(error: Error) -> BrokerError {
+    let is_final = matches!(
+        &error,
+        Error::ServerError {
+            protocol_error: ProtocolError::MessageTooLarge
+                | ProtocolError::RecordListTooLarge
+                | ProtocolError::InvalidRecord,
+            ..
+        }
+    );
+    BrokerError {
+        why: causes(&error),
+        is_final,
+    }
+}
+
+/// An error with its causes, as far as they are not part of its text.
+fn causes(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(next) = cause {
+        let more = next.to_string();
+        if !text.contains(&more) {
+            let _ = write!(text, ": {more}");
+        }
+        cause = next.source();
+    }
+    text
+}
+
+fn credentials(sasl: &ForwardSasl) -> Result<SaslConfig, Failure> {
+    let password = weir_wire::read_secret(&sasl.password_file, PASSWORD_BYTES_MAX);
+    let password = password.map_err(Failure::words)?;
+    let password = password.trim_end_matches(['\r', '\n']).to_owned();
+    let credentials = Credentials::new(sasl.user.clone(), password);
+    Ok(match sasl.mechanism {
+        SaslMechanism::Plain => SaslConfig::Plain(credentials),
+        SaslMechanism::ScramSha256 => SaslConfig::ScramSha256(credentials),
+        SaslMechanism::ScramSha512 => SaslConfig::ScramSha512(credentials),
+    })
+}

@@ -1,0 +1,229 @@
+//! What the agents of a fleet send, forwarded to Kafka: for a fleet that one monitor does not
+//! serve, for long retention and for replay.
+//!
+//! ```text
+//! rows of a channel ──encode──▶ messages ──▶ spool (files) ──▶ sender (thread) ──▶ Kafka
+//! ```
+//!
+//! 1. [`TopicRows`] makes a message of each row: columns that other programs read, in Avro
+//!    ([`rows`]).
+//! 2. [`ForwardSpool`] appends messages to files of bounded size. When they are full, the oldest
+//!    messages are dropped, and counted.
+//! 3. The sender ([`sender`]) sends messages in order, and removes them once Kafka has acknowledged
+//!    them. Whatever fails, it tries again: a message may arrive twice, with the same key and the
+//!    same content, and is lost only where that is counted.
+//! 4. [`Forwarder`] is all of it.
+//!
+//! The messages of a topic, per partition, are in the order in which the monitor received the rows.
+//! Watermarks are among them: no row at or before the instant of a watermark follows it.
+
+mod broker;
+pub mod config;
+#[cfg(feature = "kafka")]
+mod kafka;
+pub mod message;
+pub mod rows;
+pub mod sender;
+pub mod spool;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread::JoinHandle;
+
+use weir_model::{Batch, NANOS_PER_SECOND, Nanos};
+use weir_query::plan::Plan;
+use weir_runtime::failure::Failure;
+
+pub use broker::{Broker, BrokerError, BrokerRecord};
+pub use config::{ForwardConfig, KafkaUrl};
+pub use message::{TargetPartition, TopicMessage};
+pub use rows::{RowOrigin, TopicRows, topic_name};
+pub use sender::{SenderState, SenderStatus};
+use spool::ForwardSpool;
+
+/// The interval of watermarks.
+const WATERMARK_EVERY: Nanos = NANOS_PER_SECOND;
+
+/// A topic that rows are forwarded to.
+struct ForwardedTopic {
+    rows: TopicRows,
+    /// The last watermark in it.
+    watermark: Nanos,
+    /// Rows that could not be encoded were reported.
+    has_warned: bool,
+}
+
+/// Forwards what agents send. See the module's documentation.
+pub struct Forwarder {
+    prefix: String,
+    topics: BTreeMap<String, ForwardedTopic>,
+    spool: ForwardSpool,
+    sender: Arc<SenderState>,
+    thread: Option<JoinHandle<()>>,
+    /// Messages that could not be made or stored, by cause, since the last call of
+    /// [`Forwarder::take_lost`].
+    lost: BTreeMap<&'static str, u64>,
+    lost_ever: u64,
+}
+
+impl Forwarder {
+    /// Opens the spool in `directory`, and starts to send to what `config` names.
+    ///
+    /// # Errors
+    /// If the configuration names no broker, or the directory or a file cannot be used.
+    pub fn open(config: &ForwardConfig, directory: &Path) -> Result<Option<Forwarder>, Failure> {
+        let Some(url) = config.url()? else {
+            return Ok(None);
+        };
+        let broker = config.broker(&url)?;
+        let forwarder =
+            Forwarder::with_broker(url.prefix, broker, directory, config.spool.0 as u64);
+        forwarder.map(Some)
+    }
+
+    /// As [`Forwarder::open`], with this broker; the spool has at most `bytes_max`.
+    ///
+    /// # Errors
+    /// If the directory cannot be used.
+    pub fn with_broker(
+        prefix: String,
+        broker: Box<dyn Broker>,
+        directory: &Path,
+        bytes_max: u64,
+    ) -> Result<Forwarder, Failure> {
+        let (spool, reader) = ForwardSpool::open(directory, bytes_max)
+            .map_err(|e| Failure::world(format_args!("{}: {e}", directory.display())))?;
+        let sender = Arc::new(SenderState::default());
+        let state = sender.clone();
+        let thread = std::thread::Builder::new()
+            .name("weir-forward".into())
+            .spawn(move || sender::run(reader, broker, &state))
+            .map_err(|e| Failure::world(format_args!("no thread to forward rows: {e}")))?;
+        Ok(Forwarder {
+            prefix,
+            topics: BTreeMap::new(),
+            spool,
+            sender,
+            thread: Some(thread),
+            lost: BTreeMap::new(),
+            lost_ever: 0,
+        })
+    }
+
+    /// Begins to forward the rows of fragment `number` of `query`; returns the topic.
+    ///
+    /// # Errors
+    /// Why they cannot be forwarded: a clause without full stop.
+    pub fn add(&mut self, query: &str, number: usize, fragment: &Plan) -> Result<String, String> {
+        let topic = topic_name(&self.prefix, query, number, fragment);
+        let rows = TopicRows::new(&topic, fragment)?;
+        let described = rows.description(query, number, fragment);
+        self.push(TopicMessage {
+            topic: format!("{}.queries", self.prefix),
+            partition: TargetPartition::Of(0),
+            key: topic.clone().into_bytes(),
+            value: described.to_string().into_bytes(),
+            requests: 0,
+        });
+        let forwarded = ForwardedTopic {
+            rows,
+            watermark: Nanos::MIN,
+            has_warned: false,
+        };
+        self.topics.insert(topic.clone(), forwarded);
+        Ok(topic)
+    }
+
+    /// Ends the forwarding of a topic.
+    pub fn remove(&mut self, topic: &str) {
+        self.topics.remove(topic);
+    }
+
+    /// Forwards rows of a topic's fragment.
+    pub fn rows(&mut self, topic: &str, origin: &RowOrigin<'_>, batch: &Batch) {
+        let Some(forwarded) = self.topics.get_mut(topic) else {
+            return;
+        };
+        match forwarded.rows.messages(origin, batch) {
+            Ok(messages) => messages.into_iter().for_each(|message| self.push(message)),
+            Err(why) => {
+                if !std::mem::replace(&mut forwarded.has_warned, true) {
+                    tracing::warn!(topic = %topic, reason = %why, "rows are not forwarded");
+                }
+                self.lose("not_encoded", batch.requests(origin.counts));
+            }
+        }
+    }
+
+    /// Forwards the watermark of the fleet, once per second: no rows at or before `watermark`
+    /// follow. Then writes all messages to the spool's files.
+    pub fn advance(&mut self, watermark: Nanos) {
+        let lost = self.lost_ever.saturating_add(self.spool.lost());
+        let mut due = Vec::new();
+        for forwarded in self.topics.values_mut() {
+            if watermark.saturating_sub(forwarded.watermark) >= WATERMARK_EVERY {
+                forwarded.watermark = watermark;
+                due.push(forwarded.rows.watermark(watermark, lost));
+            }
+        }
+        for message in due {
+            match message {
+                Ok(message) => self.push(message),
+                Err(why) => tracing::warn!(reason = %why, "a watermark is not forwarded"),
+            }
+        }
+        if let Err(error) = self.spool.flush() {
+            let requests = self.spool.take_unwritten();
+            tracing::warn!(reason = %error, requests, "messages are lost: the spool is not writable");
+            self.lose("spool_failed", requests);
+        }
+    }
+
+    fn push(&mut self, message: TopicMessage) {
+        self.spool.push(&message);
+    }
+
+    fn lose(&mut self, cause: &'static str, requests: u64) {
+        *self.lost.entry(cause).or_default() += requests;
+        self.lost_ever = self.lost_ever.saturating_add(requests);
+    }
+
+    /// The requests of the rows that were lost since the last call, by cause.
+    pub fn take_lost(&mut self) -> BTreeMap<&'static str, u64> {
+        let mut lost = std::mem::take(&mut self.lost);
+        let full = self.spool.take_lost();
+        if full > 0 {
+            *lost.entry("spool_full").or_default() += full;
+        }
+        let refused = self.sender.refused.swap(0, Ordering::Relaxed);
+        if refused > 0 {
+            *lost.entry("refused").or_default() += refused;
+            self.lost_ever = self.lost_ever.saturating_add(refused);
+        }
+        lost
+    }
+
+    /// The state of the sender, and the bytes that wait.
+    pub fn status(&self) -> (SenderStatus, u64) {
+        (self.sender.status(), self.spool.waiting_bytes())
+    }
+
+    /// Waits until Kafka has all messages, at most for the time of a few attempts; the rest stays in
+    /// the spool.
+    pub fn close(mut self) {
+        self.advance(Nanos::MIN);
+        self.sender.stop();
+        if let Some(thread) = self.thread.take() {
+            // The panic message was printed by the thread.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Forwarder {
+    fn drop(&mut self) {
+        self.sender.stop();
+    }
+}

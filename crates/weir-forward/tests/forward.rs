@@ -1,0 +1,371 @@
+//! Messages reach a broker in order, each at least once, whatever fails; what does not is counted.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use weir_forward::spool::{ForwardSpool, ForwardSpoolReader};
+use weir_forward::{
+    Broker, BrokerError, BrokerRecord, Forwarder, RowOrigin, TargetPartition, TopicMessage,
+};
+use weir_model::{Batch, Catalog, Column, NANOS_PER_SECOND};
+use weir_query::place::fleet::{CutOptions, Fragment, PlacementStrategy, cut};
+use weir_query::{CheckOptions, compile};
+
+const SECOND: i64 = NANOS_PER_SECOND;
+
+/// A value that [`TestBroker`] refuses.
+const REFUSED: &[u8] = b"/13/0";
+
+/// What a broker holds, by topic and partition.
+type Stored = BTreeMap<(String, u32), Vec<BrokerRecord>>;
+
+/// A broker with three partitions a topic.
+#[derive(Clone, Default)]
+struct TestBroker {
+    stored: Arc<Mutex<Stored>>,
+    /// The number of requests that fail from now on; each is stored nevertheless, or not.
+    failures: Arc<Mutex<u32>>,
+}
+
+impl TestBroker {
+    fn fails(&self) -> Option<u32> {
+        let mut failures = self.failures.lock().unwrap();
+        let left = *failures;
+        *failures = left.saturating_sub(1);
+        (left > 0).then_some(left)
+    }
+
+    /// The keys in a partition.
+    fn keys(&self, topic: &str, partition: u32) -> Vec<String> {
+        let stored = self.stored.lock().unwrap();
+        let records = stored.get(&(topic.to_owned(), partition));
+        let records = records.map_or(&[][..], Vec::as_slice);
+        let text = |record: &BrokerRecord| String::from_utf8(record.key.clone()).unwrap();
+        records.iter().map(text).collect()
+    }
+
+    /// The keys in all partitions.
+    fn all(&self, topic: &str) -> Vec<String> {
+        (0..3)
+            .flat_map(|partition| self.keys(topic, partition))
+            .collect()
+    }
+}
+
+impl Broker for TestBroker {
+    fn partitions(&mut self, _topic: &str) -> Result<u32, BrokerError> {
+        match self.fails() {
+            Some(_) => Err(away()),
+            None => Ok(3),
+        }
+    }
+
+    fn append(
+        &mut self,
+        topic: &str,
+        partition: u32,
+        records: Vec<BrokerRecord>,
+    ) -> Result<(), BrokerError> {
+        let fails = self.fails();
+        if fails.is_some_and(|left| left % 2 == 0) {
+            return Err(away());
+        }
+        if records.iter().any(|record| record.key.ends_with(REFUSED)) {
+            return Err(BrokerError {
+                why: "too large".into(),
+                is_final: true,
+            });
+        }
+        let mut stored = self.stored.lock().unwrap();
+        let there = stored.entry((topic.to_owned(), partition)).or_default();
+        there.extend(records);
+        // It was stored, and the answer was lost.
+        fails.map_or(Ok(()), |_| Err(away()))
+    }
+}
+
+fn away() -> BrokerError {
+    BrokerError {
+        why: "the broker is away".into(),
+        is_final: false,
+    }
+}
+
+fn fragment(query: &str, strategy: PlacementStrategy) -> Fragment {
+    let checked = compile(query, &Catalog::builtin(), &CheckOptions::live()).unwrap();
+    let options = CutOptions {
+        hint: Some(strategy),
+        ..CutOptions::default()
+    };
+    cut(&checked.plan, &options)
+        .unwrap()
+        .fragments
+        .swap_remove(0)
+}
+
+/// The rows of `select bytes from IO`.
+fn rows(instants: &[i64]) -> Batch {
+    let bytes = instants.iter().map(|ts| ts % 7).collect();
+    Batch::stream(instants.to_vec(), vec![Column::ints(bytes)])
+}
+
+fn origin(host: &str, sequence: u64) -> RowOrigin<'_> {
+    RowOrigin {
+        host,
+        epoch: 7,
+        sequence,
+        first: 0,
+        counts: None,
+    }
+}
+
+fn until(what: &str, mut done: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !done() {
+        assert!(began.elapsed() < Duration::from_secs(60), "{what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn forwarder(broker: &TestBroker, directory: &Path) -> Forwarder {
+    let broker = Box::new(broker.clone());
+    Forwarder::with_broker("t".into(), broker, directory, 64 << 20).unwrap()
+}
+
+#[test]
+fn rows_and_watermarks_arrive_in_order() {
+    let (broker, home) = (TestBroker::default(), tempfile::tempdir().unwrap());
+    let mut forwarder = forwarder(&broker, home.path());
+    let of = fragment("select bytes from IO", PlacementStrategy::Rows);
+    let topic = forwarder.add("all rows", 0, &of.plan).unwrap();
+    assert!(topic.starts_with("t.all_rows."), "{topic}");
+    for second in 1..=4 {
+        for host in ["a", "b", "c", "d"] {
+            let instants = [second * SECOND, second * SECOND + 1];
+            forwarder.rows(&topic, &origin(host, second as u64), &rows(&instants));
+        }
+        forwarder.advance(second * SECOND + SECOND / 2);
+        // It is too early for another watermark.
+        forwarder.advance(second * SECOND + SECOND / 2 + 1);
+    }
+    forwarder.close();
+    let keys = broker.all(&topic);
+    assert_eq!(keys.len(), 4 * 4 * 2 + 3 * 4);
+    for partition in 0..3 {
+        let mut second = 1;
+        for key in broker.keys(&topic, partition) {
+            match key.split('/').nth(2) {
+                Some(of_row) => assert_eq!(of_row, second.to_string(), "{key}"),
+                None => second += 1,
+            }
+        }
+        assert_eq!(second, 5, "each partition has every watermark");
+    }
+    // Kafka keeps the last of the messages with the same key: the description of each topic.
+    assert_eq!(broker.all("t.queries"), [topic]);
+}
+
+#[test]
+fn whatever_fails_is_sent_again() {
+    for failures in [1, 2, 5] {
+        let (broker, home) = (TestBroker::default(), tempfile::tempdir().unwrap());
+        *broker.failures.lock().unwrap() = failures;
+        let mut forwarder = forwarder(&broker, home.path());
+        let of = fragment("select bytes from IO", PlacementStrategy::Rows);
+        let topic = forwarder.add("q", 0, &of.plan).unwrap();
+        for sequence in 0..10 {
+            forwarder.rows(&topic, &origin("a", sequence), &rows(&[1, 2, 3]));
+            forwarder.advance(0);
+        }
+        until("it is tried again", || broker.all(&topic).len() >= 30);
+        assert!(forwarder.take_lost().is_empty());
+        forwarder.close();
+        let mut keys = broker.all(&topic);
+        keys.retain(|key| key != "watermark");
+        let mut once = keys.clone();
+        once.dedup();
+        once.sort_by_key(|key| key.split('/').nth(2).unwrap().parse::<u32>().unwrap());
+        once.dedup();
+        assert_eq!(once.len(), 30, "{keys:?}");
+    }
+}
+
+#[test]
+fn a_message_that_is_refused_holds_up_no_other() {
+    let (broker, home) = (TestBroker::default(), tempfile::tempdir().unwrap());
+    let mut forwarder = forwarder(&broker, home.path());
+    let of = fragment("select bytes from IO", PlacementStrategy::Rows);
+    let topic = forwarder.add("q", 0, &of.plan).unwrap();
+    for sequence in 10..20 {
+        forwarder.rows(&topic, &origin("a", sequence), &rows(&[1]));
+    }
+    forwarder.advance(0);
+    until("the others arrive", || broker.all(&topic).len() >= 9);
+    let mut lost = BTreeMap::new();
+    until("it is counted", || {
+        lost.extend(forwarder.take_lost());
+        !lost.is_empty()
+    });
+    assert_eq!(lost, BTreeMap::from([("refused", 1)]));
+    forwarder.close();
+}
+
+#[test]
+fn what_waited_when_the_process_ended_is_sent_by_the_next_one() {
+    let (broker, home) = (TestBroker::default(), tempfile::tempdir().unwrap());
+    *broker.failures.lock().unwrap() = u32::MAX;
+    let of = fragment("select bytes from IO", PlacementStrategy::Rows);
+    let mut first = forwarder(&broker, home.path());
+    let topic = first.add("q", 0, &of.plan).unwrap();
+    first.rows(&topic, &origin("a", 1), &rows(&[1, 2]));
+    first.advance(0);
+    until("the failure is reported", || {
+        first.status().0.failure.is_some()
+    });
+    assert!(first.status().1 > 0, "messages wait");
+    // As after `kill -9`: nothing is closed.
+    std::mem::forget(first);
+    let working = TestBroker::default();
+    let mut second = forwarder(&working, home.path());
+    second.add("q", 0, &of.plan).unwrap();
+    second.rows(&topic, &origin("a", 2), &rows(&[3]));
+    second.advance(0);
+    second.close();
+    let mut keys = working.all(&topic);
+    keys.retain(|key| key != "watermark");
+    let expected = ["1/0", "1/1", "2/0"].map(|end| format!("a/{:016x}/{end}", 7));
+    assert_eq!(keys, expected);
+}
+
+#[test]
+fn relations_are_not_forwarded() {
+    let (broker, home) = (TestBroker::default(), tempfile::tempdir().unwrap());
+    let mut forwarder = forwarder(&broker, home.path());
+    let of = fragment("select vdisk from disks", PlacementStrategy::Rows);
+    let why = forwarder.add("q", 0, &of.plan).unwrap_err();
+    assert!(why.contains("relation"), "{why}");
+    forwarder.close();
+}
+
+fn message(number: u64) -> TopicMessage {
+    TopicMessage {
+        topic: "t".into(),
+        partition: TargetPartition::Of(0),
+        key: number.to_string().into_bytes(),
+        value: vec![b'x'; 1_000],
+        requests: 2,
+    }
+}
+
+/// The keys of all messages that wait, which are acknowledged.
+fn read(reader: &mut ForwardSpoolReader) -> Vec<String> {
+    let mut keys = Vec::new();
+    while !reader.is_empty() {
+        if let Some(chunk) = reader.next(Duration::ZERO).unwrap() {
+            let text = |m: &TopicMessage| String::from_utf8(m.key.clone()).unwrap();
+            keys.extend(chunk.messages.iter().map(text));
+            reader.acknowledge(chunk).unwrap();
+        }
+    }
+    reader.save().unwrap();
+    keys
+}
+
+fn names(numbers: std::ops::Range<u64>) -> Vec<String> {
+    numbers.map(|number| number.to_string()).collect()
+}
+
+#[test]
+fn a_full_spool_drops_the_oldest_messages_and_counts_them() {
+    let home = tempfile::tempdir().unwrap();
+    let (mut spool, mut reader) = ForwardSpool::open(home.path(), 200_000).unwrap();
+    for number in 0..1_000 {
+        spool.push(&message(number));
+        spool.flush().unwrap();
+    }
+    assert!(spool.waiting_bytes() <= 200_000);
+    let (lost, keys) = (spool.take_lost(), read(&mut reader));
+    assert_eq!(lost % 2, 0);
+    assert_eq!(keys, names(lost / 2..1_000));
+    assert!(keys.len() > 150, "{}", keys.len());
+    assert_eq!(spool.take_lost(), 0);
+    // A message longer than the spool takes the place of all others.
+    spool.push(&TopicMessage {
+        value: vec![0; 300_000],
+        ..message(1_000)
+    });
+    spool.flush().unwrap();
+    spool.push(&message(1_001));
+    spool.flush().unwrap();
+    assert_eq!(read(&mut reader).last().unwrap(), "1001");
+}
+
+#[test]
+fn files_of_what_was_acknowledged_are_removed() {
+    let home = tempfile::tempdir().unwrap();
+    let (mut spool, mut reader) = ForwardSpool::open(home.path(), 1 << 30).unwrap();
+    let files = || fs::read_dir(home.path()).unwrap().count();
+    for round in 0..3 {
+        for number in 0..20_000 {
+            spool.push(&message(number));
+            if number % 100 == 0 {
+                spool.flush().unwrap();
+            }
+        }
+        spool.flush().unwrap();
+        assert!(files() > 4, "round {round}");
+        assert_eq!(read(&mut reader).len(), 20_000);
+        assert!(
+            files() <= 2,
+            "round {round}: the last one, and the position"
+        );
+    }
+    let (_, mut again) = ForwardSpool::open(home.path(), 1 << 30).unwrap();
+    assert_eq!(read(&mut again), Vec::<String>::new());
+}
+
+#[test]
+fn torn_and_damaged_files_lose_only_what_they_must() {
+    let home = tempfile::tempdir().unwrap();
+    let (mut spool, _) = ForwardSpool::open(home.path(), 1 << 30).unwrap();
+    (0..10).for_each(|number| spool.push(&message(number)));
+    spool.flush().unwrap();
+    let segment = || {
+        let entries = fs::read_dir(home.path()).unwrap();
+        let mut paths: Vec<_> = entries.map(|entry| entry.unwrap().path()).collect();
+        paths.retain(|path| path.extension().is_some_and(|end| end == "messages"));
+        paths.sort();
+        paths.pop().unwrap()
+    };
+    let content = fs::read(segment()).unwrap();
+    // The end of the last write is missing.
+    fs::write(segment(), &content[..content.len() - 5]).unwrap();
+    let (mut spool, mut reader) = ForwardSpool::open(home.path(), 1 << 30).unwrap();
+    (20..25).for_each(|number| spool.push(&message(number)));
+    spool.flush().unwrap();
+    // The second file is damaged while it is read.
+    let mut damaged = fs::read(segment()).unwrap();
+    let middle = damaged.len() / 2;
+    damaged[middle] ^= 1;
+    fs::write(segment(), damaged).unwrap();
+    assert_eq!(read(&mut reader), [names(0..9), names(20..22)].concat());
+    assert_eq!(spool.take_lost(), 3 * 2);
+}
+
+#[test]
+fn what_cannot_be_written_is_counted() {
+    let home = tempfile::tempdir().unwrap();
+    let directory = home.path().join("spool");
+    let (mut spool, mut reader) = ForwardSpool::open(&directory, 1 << 30).unwrap();
+    fs::remove_dir_all(&directory).unwrap();
+    spool.push(&message(0));
+    assert!(spool.flush().is_err());
+    assert_eq!(spool.take_unwritten(), 2);
+    fs::create_dir(&directory).unwrap();
+    spool.push(&message(1));
+    spool.flush().unwrap();
+    assert_eq!(read(&mut reader), ["1"]);
+}

@@ -1,0 +1,138 @@
+//! [`Forwarding`]: the rows of standing queries, forwarded to Kafka as the engine receives them.
+
+use std::collections::HashMap;
+
+use weir_forward::{Forwarder, RowOrigin};
+use weir_model::{Batch, Nanos};
+use weir_query::engine::QueryId;
+use weir_query::place::fleet::Fragment;
+use weir_sink::metrics::Family;
+use weir_wire::ChannelId;
+
+use super::Monitor;
+use super::agents::count;
+use weir_runtime::run_loop::CounterReading;
+
+/// The place of its counters in stream `weir`.
+const PLACE: &str = "forward";
+
+/// Forwards the rows of standing queries: those that the engine receives, so that another engine
+/// has the same result. Rows that are late here are not forwarded.
+pub(super) struct Forwarding {
+    forwarder: Forwarder,
+    /// The topics for the rows of each channel, by query.
+    topics: HashMap<ChannelId, Vec<(QueryId, String)>>,
+    /// The requests that were lost.
+    lost: u64,
+}
+
+impl Forwarding {
+    /// Forwards rows of a channel.
+    pub(super) fn rows(&mut self, channel: ChannelId, origin: &RowOrigin<'_>, batch: &Batch) {
+        for (_, topic) in self.topics.get(&channel).into_iter().flatten() {
+            self.forwarder.rows(topic, origin, batch);
+        }
+    }
+}
+
+impl Monitor {
+    /// Forwards the rows of the standing queries that start from now on.
+    pub fn forward_to(&mut self, forwarder: Forwarder) {
+        self.forwarding = Some(Forwarding {
+            forwarder,
+            topics: HashMap::new(),
+            lost: 0,
+        });
+    }
+
+    /// Whether rows of standing queries are forwarded.
+    pub fn forwards(&self) -> bool {
+        self.forwarding.is_some()
+    }
+
+    /// Sends what is left to be forwarded, for some seconds; the rest stays on disk.
+    pub fn end_forwarding(&mut self) {
+        if let Some(forwarding) = self.forwarding.take() {
+            forwarding.forwarder.close();
+        }
+    }
+
+    /// Begins to forward the rows of a query's fragments, the channels of which are `channels`.
+    pub(super) fn forward_query<'a>(
+        &mut self,
+        query: QueryId,
+        name: &str,
+        fragments: impl Iterator<Item = (&'a Fragment, ChannelId)>,
+        now: Nanos,
+    ) {
+        let Some(forwarding) = &mut self.forwarding else {
+            return;
+        };
+        for (number, (fragment, channel)) in fragments.enumerate() {
+            match forwarding.forwarder.add(name, number, &fragment.plan) {
+                Ok(topic) => {
+                    tracing::info!(query = %name, topic = %topic, "rows are forwarded");
+                    let topics = forwarding.topics.entry(channel).or_default();
+                    topics.push((query, topic));
+                }
+                Err(why) => {
+                    tracing::warn!(query = %name, reason = %why, "rows are not forwarded");
+                    let cause = format!("{name}: {why}");
+                    self.own.record(now, None, "not_forwarded", &cause, 1);
+                }
+            }
+        }
+    }
+
+    /// Ends the forwarding of a query.
+    pub(super) fn forward_no_more(&mut self, query: QueryId) {
+        let Some(forwarding) = &mut self.forwarding else {
+            return;
+        };
+        for topics in forwarding.topics.values_mut() {
+            let of_query = |(of, _): &mut (QueryId, String)| *of == query;
+            for (_, topic) in topics.extract_if(.., of_query) {
+                forwarding.forwarder.remove(&topic);
+            }
+        }
+        forwarding.topics.retain(|_, topics| !topics.is_empty());
+    }
+
+    /// Forwards the watermark, writes what is to be forwarded to disk, and counts what was lost.
+    pub(super) fn forward_watermark(&mut self, now: Nanos) {
+        let Some(forwarding) = &mut self.forwarding else {
+            return;
+        };
+        forwarding.forwarder.advance(self.watermark);
+        for (cause, requests) in forwarding.forwarder.take_lost() {
+            forwarding.lost = forwarding.lost.saturating_add(requests);
+            let value = count(requests);
+            self.own.record(now, None, "forward_lost", cause, value);
+        }
+    }
+
+    /// The counters of what is forwarded.
+    pub(super) fn forward_readings(&self) -> Vec<CounterReading> {
+        let Some(forwarding) = &self.forwarding else {
+            return Vec::new();
+        };
+        let (status, waiting) = forwarding.forwarder.status();
+        let reading = |name, total| CounterReading::new(PLACE, name, count(total));
+        vec![
+            reading("messages_out", status.sent),
+            reading("events_lost", forwarding.lost),
+            reading("waiting_bytes", waiting),
+        ]
+    }
+
+    /// Whether what is forwarded arrives, as a metric.
+    pub(super) fn forward_families(&self) -> Option<Family> {
+        let (status, _) = self.forwarding.as_ref()?.forwarder.status();
+        Some(Family::gauge(
+            "weir_monitor_forwards",
+            "",
+            "1 while Kafka accepts the rows that are forwarded, 0 while they wait in the spool.",
+            f64::from(u8::from(status.failure.is_none())),
+        ))
+    }
+}

@@ -1,0 +1,270 @@
+//! [`PublishedRows`]: the rows of a fragment in columns that other programs can read.
+//!
+//! A partial aggregate is a state in weir's own bytes. Where results of the same state are all that
+//! a merge needs, these are published instead: a count, a sum and a count for a mean, a minimum. So
+//! another engine merges them with its own sums, minima and maxima.
+
+use weir_model::{Batch, Column, ColumnBuilder, Field, Shape, Type, Unit};
+
+use super::{Cut, CutError, CutOptions, PlacementStrategy, cut};
+use crate::function::{AggregateCall, AggregateState, EvalError, Shared, aggregate};
+use crate::plan::{Node, Plan};
+
+/// The columns that each published row has beside those of the fragment.
+pub const RESERVED: [&str; 7] = [
+    "host", "epoch", "sequence", "position", "ts", "requests", "lost",
+];
+
+/// How the rows of a fragment are published.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PublishedRows {
+    /// The columns, in order.
+    pub columns: Vec<PublishedColumn>,
+}
+
+/// A published column.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PublishedColumn {
+    /// Its name, unique and made of letters, digits and underscores; the type, unit and meaning.
+    pub field: Field,
+    origin: Origin,
+}
+
+/// What a published column is made from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Origin {
+    /// This column of the fragment.
+    Column(usize),
+    /// The state number `state`, in column `at` of the fragment.
+    State {
+        state: usize,
+        at: usize,
+        /// The call that owns the state, and the one whose result is published; without, the bytes
+        /// of the state are.
+        read: Option<(AggregateCall, AggregateCall)>,
+    },
+}
+
+/// What is published of a state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PublishedState<'a> {
+    /// The number of values.
+    Count(&'a str),
+    /// The sum of the values, NULL for none, and their number.
+    Sum {
+        /// The column with the sum.
+        sum: &'a str,
+        /// The column with the number.
+        count: &'a str,
+    },
+    /// The least or the greatest value.
+    Extreme(&'a str),
+    /// The bytes of the state.
+    Bytes(&'a str),
+}
+
+impl PublishedRows {
+    /// How the rows of `fragment` are published.
+    ///
+    /// # Errors
+    /// Why they cannot be: a clause without full stop.
+    pub fn of(fragment: &Plan) -> Result<PublishedRows, String> {
+        if fragment.shape == Shape::Relation {
+            return Err("its agents send changes of a relation, not rows of a stream".into());
+        }
+        let mut columns = Vec::new();
+        let fields = &fragment.schema.fields;
+        let mut add = |field: &Field, suffix: &str, ty: Type, unit: Unit, origin: Origin| {
+            let name = unique(&format!("{}{suffix}", field.name), &columns);
+            let doc = match suffix {
+                "" => field.doc.clone(),
+                _ => field.name.clone(),
+            };
+            columns.push(PublishedColumn {
+                field: Field::new(&name, ty).unit(unit).doc(&doc),
+                origin,
+            });
+        };
+        let Node::Partial { keys, calls, .. } = &fragment.node else {
+            for (at, field) in fields.iter().enumerate() {
+                if field.ty == Type::Tally {
+                    return Err(format!("column `{}` is a {}", field.name, field.ty));
+                }
+                add(field, "", field.ty, field.unit, Origin::Column(at));
+            }
+            return Ok(PublishedRows { columns });
+        };
+        for (at, field) in fields.iter().enumerate().take(keys.len()) {
+            add(field, "", field.ty, field.unit, Origin::Column(at));
+        }
+        for (state, owner) in Shared::of(calls).owners.into_iter().enumerate() {
+            let (at, owner) = (keys.len() + state, &calls[owner]);
+            let reads = reads(owner);
+            for (suffix, read) in &reads {
+                let read = Some((owner.clone(), read.clone()));
+                let (ty, unit) = read
+                    .as_ref()
+                    .map_or((Type::Int, Unit::None), |r| (r.1.ty, r.1.unit));
+                add(
+                    &fields[at],
+                    suffix,
+                    ty,
+                    unit,
+                    Origin::State { state, at, read },
+                );
+            }
+            if reads.is_empty() {
+                let origin = Origin::State {
+                    state,
+                    at,
+                    read: None,
+                };
+                add(&fields[at], "_state", Type::Partial, Unit::None, origin);
+            }
+        }
+        Ok(PublishedRows { columns })
+    }
+
+    /// The columns of rows of the fragment.
+    ///
+    /// # Errors
+    /// When a state is not valid, or a sum of it does not fit in 64 bits.
+    pub fn columns_of(&self, batch: &Batch) -> Result<Vec<Column>, EvalError> {
+        let groups = u32::try_from(batch.len()).expect("a message has fewer rows");
+        let mut merged: Option<(usize, Box<dyn AggregateState>)> = None;
+        let mut published = Vec::with_capacity(self.columns.len());
+        for column in &self.columns {
+            let (at, owner, read) = match &column.origin {
+                Origin::Column(at) | Origin::State { at, read: None, .. } => {
+                    published.push(batch.columns[*at].clone());
+                    continue;
+                }
+                Origin::State {
+                    at,
+                    read: Some((owner, read)),
+                    ..
+                } => (*at, owner, read),
+            };
+            // Columns of one state follow each other.
+            let state = match &mut merged {
+                Some((of, state)) if *of == at => state,
+                merged => &mut merged.insert((at, states(owner, &batch.columns[at])?)).1,
+            };
+            let mut values = ColumnBuilder::new(column.field.ty, batch.len());
+            for group in 0..groups {
+                values.push(state.result_of(read, group)?);
+            }
+            published.push(values.finish());
+        }
+        Ok(published)
+    }
+
+    /// The names of the first `keys` columns.
+    pub fn keys(&self, keys: usize) -> impl Iterator<Item = &str> {
+        self.columns[..keys].iter().map(|c| c.field.name.as_str())
+    }
+
+    /// What is published of the state with this number.
+    pub fn state(&self, number: usize) -> PublishedState<'_> {
+        let is_of_it = |c: &&PublishedColumn| matches!(&c.origin, Origin::State { state, .. } if *state == number);
+        let columns: Vec<&PublishedColumn> = self.columns.iter().filter(is_of_it).collect();
+        let name = columns[0].field.name.as_str();
+        match (&columns[0].origin, columns.get(1)) {
+            (Origin::State { read: None, .. }, _) => PublishedState::Bytes(name),
+            (_, Some(count)) => PublishedState::Sum {
+                sum: name,
+                count: &count.field.name,
+            },
+            (
+                Origin::State {
+                    read: Some((_, read)),
+                    ..
+                },
+                None,
+            ) if read.function.doc().name == "count" => PublishedState::Count(name),
+            _ => PublishedState::Extreme(name),
+        }
+    }
+}
+
+/// Cuts a query so that what its agents send can be merged by others: into partials, or into rows
+/// where it has none.
+///
+/// # Errors
+/// As [`cut`].
+pub fn cut_to_publish(plan: &Plan, options: &CutOptions) -> Result<Cut, CutError> {
+    let by = |strategy| {
+        let hint = Some(strategy);
+        cut(
+            plan,
+            &CutOptions {
+                hint,
+                ..options.clone()
+            },
+        )
+    };
+    by(PlacementStrategy::Partials).or_else(|_| by(PlacementStrategy::Rows))
+}
+
+/// The states of a column, each in a group of its own; partials are states over what is only added.
+fn states(owner: &AggregateCall, column: &Column) -> Result<Box<dyn AggregateState>, EvalError> {
+    let mut state = owner.function.append_only_state(owner);
+    state.resize(column.len());
+    let Column::Bytes(bytes) = column else {
+        return Err(EvalError::new(
+            "a column of partial aggregates has another type",
+        ));
+    };
+    for (group, bytes) in (0..).zip(bytes) {
+        state.merge(group, bytes.unwrap_or_default())?;
+    }
+    Ok(state)
+}
+
+/// The calls whose results are published instead of the state that `owner` owns, each with the end
+/// of its column's name; none where only the state can be merged.
+fn reads(owner: &AggregateCall) -> Vec<(&'static str, AggregateCall)> {
+    let other = |name: &str, ty: Type, unit: Unit| AggregateCall {
+        function: aggregate::find(name).expect("it is a function of CQL"),
+        ty,
+        unit,
+        ..owner.clone()
+    };
+    match owner.function.doc().name {
+        "count" => vec![("", owner.clone())],
+        "min" | "max" if owner.ty != Type::Bool => vec![("", owner.clone())],
+        "sum" | "avg" => {
+            let of = &owner.args[0];
+            let number = matches!(of.ty(), Type::Int | Type::Float);
+            let sum = other("sum", of.ty(), of.unit());
+            let count = other("count", Type::Int, Unit::None);
+            match number && [&sum, &count].iter().all(|call| call.shares(owner)) {
+                true => vec![("_sum", sum), ("_count", count)],
+                false => Vec::new(),
+            }
+        }
+        _ => Vec::new(),
+    }
+}
+
+/// A name of letters, digits and underscores that no other column has.
+fn unique(name: &str, columns: &[PublishedColumn]) -> String {
+    let mut plain = String::new();
+    for c in name.chars() {
+        match c.is_ascii_alphanumeric() {
+            true => plain.push(c.to_ascii_lowercase()),
+            false if plain.is_empty() || plain.ends_with('_') => {}
+            false => plain.push('_'),
+        }
+    }
+    let mut plain = plain.trim_end_matches('_').to_owned();
+    if plain.is_empty() || plain.starts_with(|c: char| c.is_ascii_digit()) {
+        plain.insert_str(0, "c_");
+    }
+    let is_taken = |name: &str| {
+        RESERVED.contains(&name) || columns.iter().any(|column| column.field.name == name)
+    };
+    let others = (2..).map(|i| format!("{plain}_{i}"));
+    let mut candidates = std::iter::once(plain.clone()).chain(others);
+    candidates.find(|name| !is_taken(name)).expect("endless")
+}

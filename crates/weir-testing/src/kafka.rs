@@ -1,0 +1,198 @@
+//! [`Kafka`]: a broker of Apache Kafka in a process of its own, with its data in a temporary
+//! folder.
+
+use std::fs::{self, File};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Child, Stdio};
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+
+use crate::Scratch;
+use crate::java::Java;
+use crate::repository::root;
+
+/// How long a broker may take to start.
+const START: Duration = Duration::from_secs(120);
+
+/// The memory of a broker.
+const MEMORY: &str = "-Xmx384m";
+
+/// Options of the Java runtime that a process of short life needs.
+const QUICK: [&str; 2] = ["-XX:TieredStopAtLevel=1", MEMORY];
+
+/// The identity of the cluster, any 16 bytes in base64url.
+const CLUSTER: &str = "MkU3OEVBNTcwNTJENDM2Qg";
+
+/// A broker, which ends when this is dropped.
+pub struct Kafka {
+    java: Java,
+    folder: Scratch,
+    /// The port for clients without encryption.
+    port: u16,
+    /// The port for clients with TLS and a password.
+    secure_port: u16,
+    process: Option<Child>,
+}
+
+/// The user of the port with TLS.
+#[derive(Clone, Copy, Debug)]
+pub struct KafkaUser<'a> {
+    /// The name.
+    pub name: &'a str,
+    /// The password.
+    pub password: &'a str,
+    /// The broker's certificate, PEM.
+    pub certificate: &'a Path,
+    /// Its key, PEM.
+    pub key: &'a Path,
+}
+
+impl Kafka {
+    /// Fetches Kafka with Maven the first time, and starts a broker. With `user`, it has a second
+    /// port with TLS and SASL (PLAIN).
+    ///
+    /// # Errors
+    /// When Java or Maven are missing, or Kafka cannot be fetched or does not start.
+    pub fn start(user: Option<KafkaUser<'_>>) -> Result<Kafka> {
+        let java = fetched()?;
+        let [port, secure_port, controller] = free_ports()?;
+        let folder = Scratch::new();
+        let data = folder.file("data");
+        let mut properties = format!(
+            "process.roles=broker,controller\n\
+             node.id=1\n\
+             controller.quorum.bootstrap.servers=127.0.0.1:{controller}\n\
+             controller.listener.names=CONTROLLER\n\
+             log.dirs={data}\n\
+             auto.create.topics.enable=false\n\
+             offsets.topic.replication.factor=1\n\
+             transaction.state.log.replication.factor=1\n\
+             transaction.state.log.min.isr=1\n\
+             message.max.bytes=1048576\n"
+        );
+        let mut listeners =
+            format!("PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}");
+        let mut map = "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT".to_owned();
+        let mut advertised = format!("PLAINTEXT://127.0.0.1:{port}");
+        if let Some(user) = user {
+            listeners += &format!(",SECURE://127.0.0.1:{secure_port}");
+            // The name in its certificate.
+            advertised += &format!(",SECURE://localhost:{secure_port}");
+            map += ",SECURE:SASL_SSL";
+            let pem = |path: &Path| -> Result<String> {
+                let text = fs::read_to_string(path).with_context(|| path.display().to_string())?;
+                Ok(text.trim().replace('\n', "\\n"))
+            };
+            let KafkaUser { name, password, .. } = user;
+            properties += &format!(
+                "sasl.enabled.mechanisms=PLAIN\n\
+                 listener.name.secure.ssl.keystore.type=PEM\n\
+                 listener.name.secure.ssl.keystore.certificate.chain={}\n\
+                 listener.name.secure.ssl.keystore.key={}\n\
+                 listener.name.secure.plain.sasl.jaas.config=\
+                 org.apache.kafka.common.security.plain.PlainLoginModule required \
+                 user_{name}=\"{password}\";\n",
+                pem(user.certificate)?,
+                pem(user.key)?,
+            );
+        }
+        properties += &format!(
+            "listeners={listeners}\n\
+             advertised.listeners={advertised}\n\
+             listener.security.protocol.map={map}\n\
+             inter.broker.listener.name=PLAINTEXT\n"
+        );
+        let file = folder.file("server.properties");
+        fs::write(&file, properties)?;
+        let mut format = java.command(&QUICK, "kafka.tools.StorageTool");
+        format.args(["format", "--standalone", "-t", CLUSTER, "-c", &file]);
+        let output = format.stdin(Stdio::null()).output().context("java")?;
+        if !output.status.success() {
+            bail!("format: {}", String::from_utf8_lossy(&output.stderr));
+        }
+        let mut kafka = Kafka {
+            java,
+            folder,
+            port,
+            secure_port,
+            process: None,
+        };
+        kafka.restart()?;
+        Ok(kafka)
+    }
+
+    /// `HOST:PORT` for clients.
+    pub fn address(&self) -> String {
+        format!("127.0.0.1:{}", self.port)
+    }
+
+    /// `HOST:PORT` for clients with TLS and a password.
+    pub fn secure_address(&self) -> String {
+        format!("localhost:{}", self.secure_port)
+    }
+
+    /// Ends the broker as by `kill -9`.
+    pub fn kill(&mut self) {
+        if let Some(mut process) = self.process.take() {
+            let _ = process.kill();
+            let _ = process.wait();
+        }
+    }
+
+    /// Starts the broker again, with its data, and waits until it accepts connections.
+    ///
+    /// # Errors
+    /// When it does not start.
+    pub fn restart(&mut self) -> Result<()> {
+        self.kill();
+        let log = File::create(self.folder.file("log"))?;
+        let mut java = self.java.command(&QUICK, "kafka.Kafka");
+        java.arg(self.folder.file("server.properties"))
+            .stdin(Stdio::null())
+            .stdout(log.try_clone()?)
+            .stderr(log);
+        let mut process = java.spawn().context("java")?;
+        let began = Instant::now();
+        while TcpStream::connect((Ipv4Addr::LOCALHOST, self.port)).is_err() {
+            if let Some(status) = process.try_wait()? {
+                let log = fs::read_to_string(self.folder.file("log")).unwrap_or_default();
+                bail!("the broker has ended with {status}: {log}");
+            }
+            if began.elapsed() > START {
+                let _ = process.kill();
+                let _ = process.wait();
+                bail!("the broker does not accept connections");
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        self.process = Some(process);
+        Ok(())
+    }
+}
+
+impl Drop for Kafka {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+fn fetched() -> Result<Java> {
+    static TURN: Mutex<()> = Mutex::new(());
+    let _turn = TURN.lock();
+    let pom = root().join("crates/weir-testing/kafka/pom.xml");
+    Java::build(&root().join("target/kafka"), &pom, &[])
+}
+
+/// Ports that were free a moment ago.
+fn free_ports() -> Result<[u16; 3]> {
+    let listeners: Result<Vec<TcpListener>, _> = (0..3)
+        .map(|_| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)))
+        .collect();
+    let ports = listeners?.into_iter().map(|l| l.local_addr());
+    let ports: Result<Vec<_>, _> = ports.collect();
+    let ports: Vec<u16> = ports?.iter().map(|address| address.port()).collect();
+    Ok(ports.try_into().expect("three were bound"))
+}
