@@ -147,6 +147,17 @@ impl ForwardConfig {
             .map_err(|why: String| Failure::words(format_args!("forward: {why}")))
     }
 
+    /// Checks the files that it names.
+    ///
+    /// # Errors
+    /// If one cannot be used, or this program has no client of Kafka.
+    pub fn check_files(&self) -> Result<(), Failure> {
+        if let Some(url) = self.url()? {
+            self.broker(&url)?;
+        }
+        Ok(())
+    }
+
     /// The client of the brokers.
     ///
     /// # Errors

@@ -7,6 +7,8 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod published;
+
 #[path = "../semantics/random/choices.rs"]
 mod choices;
 #[allow(dead_code)]
@@ -64,6 +66,8 @@ struct Translated {
     name: String,
     /// The plan as the checker makes it.
     plan: Arc<Plan>,
+    /// The same, optimized.
+    optimized: Arc<Plan>,
     flink: FlinkQuery,
     history: History,
     sources: Vec<Declaration>,
@@ -261,7 +265,11 @@ fn expressions_have_the_same_values_in_flink() {
             None => differ.push(format!("{expression} is not translated")),
         }
     }
-    let (plan, translated) = plans(
+    let Plans {
+        plan,
+        optimized,
+        flink: translated,
+    } = plans(
         &format!("SELECT id{list} FROM s"),
         &catalog,
         NANOS_PER_SECOND,
@@ -271,6 +279,7 @@ fn expressions_have_the_same_values_in_flink() {
     let case = Translated {
         name: "expressions".into(),
         plan,
+        optimized,
         flink: translated,
         history,
         sources: catalog.declarations,
@@ -376,7 +385,11 @@ fn of_seed(seed: u64) -> Option<Translated> {
     let text = Grammar::new(&mut Choices::new(&query), &data::VOCABULARY).query();
     let text = with_window(&text, WINDOWS[random.usize(..WINDOWS.len())]);
     let catalog = data::catalog();
-    let (plan, flink) = plans(&text, &catalog, NANOS_PER_SECOND)?;
+    let Plans {
+        plan,
+        optimized,
+        flink,
+    } = plans(&text, &catalog, NANOS_PER_SECOND)?;
     let feed = data::feed(&mut Choices::new(&rows));
     let names: Vec<String> = catalog
         .declarations
@@ -399,6 +412,7 @@ fn of_seed(seed: u64) -> Option<Translated> {
     Some(Translated {
         name: format!("seed {seed}: {text}"),
         plan,
+        optimized,
         flink,
         history,
         sources: catalog.declarations,
@@ -416,16 +430,28 @@ fn with_window(query: &str, window: &str) -> String {
     text
 }
 
-/// The plan of a query and its translation, if there is one.
-fn plans(text: &str, catalog: &Catalog, second: i64) -> Option<(Arc<Plan>, FlinkQuery)> {
+/// The plan of a query, as the checker makes it and optimized, and its translation.
+struct Plans {
+    plan: Arc<Plan>,
+    optimized: Arc<Plan>,
+    flink: FlinkQuery,
+}
+
+/// The plans of a query, if it is translated.
+fn plans(text: &str, catalog: &Catalog, second: i64) -> Option<Plans> {
     let options = CheckOptions {
         second,
         dialect: Dialect::Cql,
         live: false,
     };
-    let flink = translate(&compile(text, catalog, &options).ok()?.plan).ok()?;
+    let optimized = compile(text, catalog, &options).ok()?.plan;
+    let flink = translate(&optimized).ok()?;
     let plan = compile_unoptimized(text, catalog, &options).expect("it was compiled");
-    Some((plan.plan, flink))
+    Some(Plans {
+        plan: plan.plan,
+        optimized,
+        flink,
+    })
 }
 
 /// A case, if its query can be translated and does not fail.
@@ -434,7 +460,11 @@ fn of_case(file: &Path) -> Option<Translated> {
     if case.second == 1 || case.expected.failure.is_some() || case.bytes_max.is_some() {
         return None;
     }
-    let (plan, flink) = plans(&case.query, &case.catalog(), case.second)?;
+    let Plans {
+        plan,
+        optimized,
+        flink,
+    } = plans(&case.query, &case.catalog(), case.second)?;
     let mut history = feed::history(&case.feed(), &case.source_names(), &plan);
     let first = history.sources.values().flatten().map(|row| row.ts).min()?;
     // The division of Flink rounds towards zero.
@@ -445,6 +475,7 @@ fn of_case(file: &Path) -> Option<Translated> {
     Some(Translated {
         name: file.strip_prefix(root()).unwrap().display().to_string(),
         plan,
+        optimized,
         flink,
         history,
         sources: case.catalog().declarations,
@@ -506,17 +537,30 @@ impl Translated {
 
     /// Flink's result.
     fn found(&self, flink: &mut Flink) -> Result<Changes, String> {
+        let lines = |table: &FlinkTable| {
+            let declaration = self.sources.iter().find(|d| d.name == table.stream);
+            self.lines(table, declaration.unwrap())
+        };
+        self.found_over(flink, &lines)
+    }
+
+    /// Flink's result, over tables with these lines.
+    fn found_over(
+        &self,
+        flink: &mut Flink,
+        lines: &dyn Fn(&FlinkTable) -> String,
+    ) -> Result<Changes, String> {
         let mut statements = vec![ZONE.to_owned()];
         for table in &self.flink.tables {
             let file = flink.folder().join(format!("{}.json", table.stream));
-            let declaration = self.sources.iter().find(|d| d.name == table.stream);
-            fs::write(&file, self.lines(table, declaration.unwrap())).unwrap();
+            fs::write(&file, lines(table)).unwrap();
             let with = [
                 ("connector", "filesystem".to_owned()),
                 ("path", format!("file://{}", file.display())),
                 ("format", "json".to_owned()),
             ];
             statements.push(table.definition(&with.map(|(key, value)| (key.to_owned(), value))));
+            statements.extend(table.view().map(|view| view.definition()));
         }
         let functions = self.flink.functions.iter();
         statements.extend(functions.map(|function| function.definition(None)));

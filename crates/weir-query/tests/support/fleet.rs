@@ -80,7 +80,27 @@ impl Fleet<'_> {
         agent: &dyn Fn(usize, &Element) -> u64,
         random: &mut Random,
     ) -> Outcome {
-        let mut emitted: Vec<Vec<Element>> = vec![Vec::new(); self.cut.fragments.len()];
+        match self.emitted(lives, history, agent, random) {
+            Ok(emitted) => {
+                let rows = |of: Vec<(usize, Element)>| of.into_iter().map(|(_, e)| e).collect();
+                self.monitor(history, emitted.into_iter().map(rows).collect(), random)
+            }
+            Err(outcome) => outcome,
+        }
+    }
+
+    /// What the agents emit for each fragment, with the number of the life.
+    ///
+    /// # Errors
+    /// When a fragment fails.
+    pub fn emitted(
+        &self,
+        lives: &[Life],
+        history: &History,
+        agent: &dyn Fn(usize, &Element) -> u64,
+        random: &mut Random,
+    ) -> Result<Vec<Vec<(usize, Element)>>, Outcome> {
+        let mut emitted: Vec<Vec<(usize, Element)>> = vec![Vec::new(); self.cut.fragments.len()];
         for (number, life) in lives.iter().enumerate() {
             let is_mine = |source: usize, e: &Element| {
                 agent(source, e) == life.agent && life.sees(e.ts) && !self.is_central(source)
@@ -94,21 +114,22 @@ impl Fleet<'_> {
             for (fragment, query) in queries.into_iter().enumerate() {
                 let query = run.query(query);
                 if let Some(message) = &query.failure {
-                    return Outcome {
+                    return Err(Outcome {
                         changes: Default::default(),
                         failure: Some((i64::MAX, message.clone())),
-                    };
+                    });
                 }
                 let arrives = |e: &&Element| life.killed.is_none_or(|at| e.ts <= at);
                 let arrived: Vec<Element> = query.emitted.iter().filter(arrives).cloned().collect();
                 let is_relation = self.cut.fragments[fragment].plan.shape == Shape::Relation;
                 if let (Some(next), true) = (next, is_relation) {
-                    emitted[fragment].extend(retractions(&arrived, next.from));
+                    let retracted = retractions(&arrived, next.from);
+                    emitted[fragment].extend(retracted.into_iter().map(|e| (number, e)));
                 }
-                emitted[fragment].extend(arrived);
+                emitted[fragment].extend(arrived.into_iter().map(|e| (number, e)));
             }
         }
-        self.monitor(history, emitted, random)
+        Ok(emitted)
     }
 
     fn monitor(

@@ -186,7 +186,8 @@ impl RunningQuery {
     }
 }
 
-fn batch(source: &Declaration, rows: &[Element]) -> Batch {
+/// Rows of a source as a batch.
+pub fn batch(source: &Declaration, rows: &[Element]) -> Batch {
     let column = |i: usize| {
         let values = rows.iter().map(|e| e.row[i].clone());
         Column::from_values(source.schema[i].ty, values)

@@ -15,6 +15,9 @@ pub const RESERVED: [&str; 7] = [
     "host", "epoch", "sequence", "position", "ts", "requests", "lost",
 ];
 
+/// The aggregates whose states are published as bytes that others merge.
+const SKETCHES: [&str; 2] = ["quantile", "approx_count_distinct"];
+
 /// How the rows of a fragment are published.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PublishedRows {
@@ -187,8 +190,8 @@ impl PublishedRows {
     }
 }
 
-/// Cuts a query so that what its agents send can be merged by others: into partials, or into rows
-/// where it has none.
+/// Cuts a query so that what its agents send can be merged by others: into partials where all of
+/// their states can be, otherwise into rows.
 ///
 /// # Errors
 /// As [`cut`].
@@ -203,7 +206,21 @@ pub fn cut_to_publish(plan: &Plan, options: &CutOptions) -> Result<Cut, CutError
             },
         )
     };
-    by(PlacementStrategy::Partials).or_else(|_| by(PlacementStrategy::Rows))
+    match by(PlacementStrategy::Partials) {
+        Ok(cut) if cut.fragments.iter().all(|f| is_merged_by_others(&f.plan)) => Ok(cut),
+        _ => by(PlacementStrategy::Rows),
+    }
+}
+
+/// Whether others merge all states of a fragment: those that are numbers, and the sketches for
+/// which there are functions in `packaging/flink`.
+fn is_merged_by_others(fragment: &Plan) -> bool {
+    let Node::Partial { calls, .. } = &fragment.node else {
+        return true;
+    };
+    let is_sketch = |call: &AggregateCall| SKETCHES.contains(&call.function.doc().name);
+    let mut owners = Shared::of(calls).owners.into_iter().map(|at| &calls[at]);
+    owners.all(|owner| is_sketch(owner) || !reads(owner).is_empty())
 }
 
 /// The states of a column, each in a group of its own; partials are states over what is only added.

@@ -6,6 +6,7 @@ use std::fmt::Write;
 use serde_json::Value as Json;
 use weir_testing::{Flink, Kafka, KafkaUser};
 
+use super::operations::{get, metrics_of};
 use super::processes::{Monitor, Process, until};
 use crate::support::{Scratch, run, skipped};
 
@@ -256,4 +257,83 @@ fn flink_has_the_answer_of_the_monitor_when_processes_are_killed() {
     assert_eq!(code, Some(0), "{printed}");
     compare(&mut flink, &monitor, &url);
     count_requests(&mut flink, &monitor.home, &url);
+}
+
+/// Metrics of a monitor, by their names with labels.
+fn metrics(monitor: &Monitor) -> BTreeMap<String, f64> {
+    let address = metrics_of(|| monitor.printed());
+    let (_, text) = get(&address, "/metrics");
+    let values = text.lines().filter_map(|line| line.rsplit_once(' '));
+    values
+        .filter_map(|(name, value)| Some((name.to_owned(), value.parse().ok()?)))
+        .collect()
+}
+
+#[test]
+fn without_kafka_the_spool_is_bounded_and_the_monitor_answers() {
+    // Port 9 is that of discard, which no host serves.
+    let more = "spool = \"64 KiB\"\n[metrics]\nlisten = \"127.0.0.1:0\"\n";
+    let mut monitor = Monitor::configured(&config("kafka://127.0.0.1:9/away", more));
+    let agents = agents(&monitor);
+    wait_for_the_end(&monitor, agents);
+    let lost = "weir_service_events_lost_total{component=\"forward\"}";
+    until("lost requests are counted", || {
+        metrics(&monitor)
+            .get(lost)
+            .is_some_and(|lost| *lost > 1_000.0)
+    });
+    let found = metrics(&monitor);
+    assert_eq!(found["weir_monitor_forwards"], 0.0);
+    let spool = monitor.home.path().join("state/forward");
+    let files = std::fs::read_dir(spool).unwrap();
+    let bytes: u64 = files
+        .map(|file| file.unwrap().metadata().unwrap().len())
+        .sum();
+    assert!((16 << 10..80 << 10).contains(&bytes), "{bytes} bytes");
+    // The results of the monitor have all requests.
+    let file = monitor.home.path().join("state/2.csv");
+    let content = of_changes(&std::fs::read_to_string(file).unwrap(), 1_000);
+    assert!(content.len() >= 8, "{content:?}");
+    assert!(
+        monitor
+            .queries()
+            .iter()
+            .all(|query| query["rows_lost"] == 0)
+    );
+    let (code, printed) = monitor.end("-TERM");
+    assert_eq!(code, Some(0), "{printed}");
+    let reported = printed.matches("messages are not being forwarded");
+    assert!(reported.count() <= 3, "{printed}");
+}
+
+#[test]
+fn a_wrong_url_is_reported_with_its_form() {
+    for url in [
+        "http://kafka1:9092",
+        "kafka://kafka1",
+        "kafka://kafka1:9092/a b",
+    ] {
+        let refused = run(&["monitor", "--forward", url, "--check"]);
+        assert_eq!(refused.code, 2, "{}", refused.err);
+        let form = ["kafka://HOST:PORT", "letters, digits"];
+        assert!(
+            form.iter().any(|form| refused.err.contains(form)),
+            "{}",
+            refused.err
+        );
+    }
+    let home = Scratch::new();
+    let file = home.write("m.toml", "[forward]\nto = \"kafka://kafka1\"\n");
+    let refused = run(&["monitor", "--config", &file, "--check"]);
+    assert_eq!(refused.code, 2, "{}", refused.err);
+    assert!(
+        refused.err.contains("m.toml:2: `forward.to`"),
+        "{}",
+        refused.err
+    );
+    let missing = "[forward]\nto = \"kafka://kafka1:1\"\n[forward.tls]\nca = \"/none.pem\"\n";
+    let file = home.write("m.toml", missing);
+    let refused = run(&["monitor", "--config", &file, "--check"]);
+    assert_eq!(refused.code, 2, "{}", refused.err);
+    assert!(refused.err.contains("/none.pem"), "{}", refused.err);
 }

@@ -22,7 +22,7 @@ const SAMPLE: &str = concat!(
 const COUNT: &str = "select host, count(*) from IO [range 1 s slide 1 s] group by host";
 
 /// Status and body of a response.
-fn get(address: &str, path: &str) -> (String, String) {
+pub fn get(address: &str, path: &str) -> (String, String) {
     let mut stream = TcpStream::connect(address).unwrap();
     let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).unwrap();
@@ -34,7 +34,7 @@ fn get(address: &str, path: &str) -> (String, String) {
 }
 
 /// The address of the metrics in a service's log.
-fn metrics_of(printed: impl Fn() -> String) -> String {
+pub fn metrics_of(printed: impl Fn() -> String) -> String {
     let address = || {
         let printed = printed();
         let after = printed.split("serving metrics url=http://").nth(1)?;

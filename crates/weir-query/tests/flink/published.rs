@@ -1,0 +1,219 @@
+//! What agents publish of a query, merged by Flink, has the result of the oracle: partial aggregates
+//! and rows of three hosts, some of them twice, with watermarks between them.
+
+use std::fmt::Write;
+
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use weir_model::Value;
+use weir_query::flink::{FlinkTable, translate_published};
+use weir_query::place::fleet::published::{PublishedRows, cut_to_publish};
+use weir_query::place::fleet::{Cut, CutOptions, PlacementStrategy};
+use weir_query::plan::Plan;
+
+use crate::support::case;
+use crate::support::changes::Changes;
+use crate::support::feed::Random;
+use crate::support::fleet::{Deal, Fleet, Life, is_by_arrival};
+use crate::support::history::Element;
+use crate::support::run::batch;
+use crate::{Flink, NOT_PLANNED, SHARE, Translated, flink, is_full, of_case, of_seed};
+
+/// The number of random queries, and with `WEIR_TESTS=all`.
+const RANDOM: [usize; 2] = [8, 150];
+
+/// The hosts that rows are distributed over.
+const HOSTS: u64 = 3;
+
+/// A query over what agents publish.
+struct Published {
+    case: Translated,
+    cut: Cut,
+    /// The lines of each fragment's table.
+    messages: Vec<String>,
+}
+
+impl Published {
+    /// The query of a case, if what its agents send is translated; its rows are distributed by
+    /// `seed`.
+    fn of(case: Translated, optimized: &Plan, seed: u64) -> Option<Published> {
+        let mut instants = case.history.sources.values().flatten().map(|row| row.ts);
+        // The division of Flink rounds towards zero.
+        if is_by_arrival(optimized) || instants.any(|ts| ts <= 1) {
+            return None;
+        }
+        let options = CutOptions {
+            monitor_sources: Vec::new(),
+            ..CutOptions::default()
+        };
+        let cut = cut_to_publish(optimized, &options).unwrap();
+        let topics = topics(&cut);
+        let flink = translate_published(&cut, &topics).ok()?;
+        let mut random = Random::new(seed);
+        let deal = Deal::new(&case.sources, &case.history, HOSTS, false, &mut random);
+        let fleet = Fleet {
+            cut: &cut,
+            sources: &case.sources,
+            monitor_sources: &[],
+            agents: HOSTS,
+        };
+        let life = |agent| Life {
+            agent,
+            from: i64::MIN,
+            to: i64::MAX,
+            killed: None,
+        };
+        let lives: Vec<Life> = (0..HOSTS).map(life).collect();
+        let agent = |source: usize, element: &Element| deal.agent(source, element);
+        let emitted = fleet.emitted(&lives, &case.history, &agent, &mut random);
+        let emitted = emitted.ok()?.into_iter().enumerate();
+        let messages = emitted.map(|(at, rows)| messages(&cut, at, rows, &mut random));
+        let messages = messages.collect();
+        Some(Published {
+            case: Translated { flink, ..case },
+            cut,
+            messages,
+        })
+    }
+
+    fn strategy(&self) -> PlacementStrategy {
+        self.cut.strategy
+    }
+
+    /// The difference of both results, if there is one.
+    fn difference(&self, flink: &mut Flink) -> Option<String> {
+        let topics = topics(&self.cut);
+        let lines = |table: &FlinkTable| {
+            let at = topics.iter().position(|topic| *topic == table.stream);
+            self.messages[at.unwrap()].clone()
+        };
+        let found = self.case.found_over(flink, &lines);
+        let agrees = |found: Changes| self.case.expected().agree(&found, ["oracle", "Flink"]);
+        let difference = found.and_then(agrees).err()?;
+        let (name, select) = (&self.case.name, &self.case.flink.select);
+        Some(format!("== {name}\n{difference}\n{select}\n"))
+    }
+}
+
+fn topics(cut: &Cut) -> Vec<String> {
+    (0..cut.fragments.len())
+        .map(|at| format!("topic.{at}"))
+        .collect()
+}
+
+/// The messages of a fragment as JSON: in the order of time, some of them again later, and before
+/// some of them a watermark.
+fn messages(
+    cut: &Cut,
+    fragment: usize,
+    mut rows: Vec<(usize, Element)>,
+    random: &mut Random,
+) -> String {
+    rows.sort_by_key(|(_, element)| element.ts);
+    let rows: Vec<(usize, Element)> = rows
+        .into_iter()
+        .flat_map(|(host, e)| (0..e.weight).map(move |_| (host, e.clone())))
+        .collect();
+    let declaration = cut.declaration(fragment, "rows");
+    let elements: Vec<Element> = rows.iter().map(|(_, element)| element.clone()).collect();
+    let published = PublishedRows::of(&cut.fragments[fragment].plan).unwrap();
+    let columns = published
+        .columns_of(&batch(&declaration, &elements))
+        .unwrap();
+    let mut lines = String::new();
+    let mut again: Vec<(i64, String)> = Vec::new();
+    for (at, (host, element)) in rows.iter().enumerate() {
+        let ts = element.ts;
+        if random.once_in(3) {
+            // A message that is sent again may be late.
+            again.drain(..).for_each(|(_, line)| lines += &line);
+            writeln!(lines, "{{\"ts\": {}, \"lost\": 0}}", ts - 1).unwrap();
+        }
+        let mut line = format!(
+            "{{\"host\": \"h{host}\", \"epoch\": 1, \"sequence\": {at}, \"position\": 0, \"ts\": {ts}"
+        );
+        for (column, values) in published.columns.iter().zip(&columns) {
+            let value = match values.value(at) {
+                Value::Null => "null".to_owned(),
+                Value::Text(text) => format!("{:?}", text.as_str()),
+                Value::Bytes(bytes) => format!("\"{}\"", BASE64_STANDARD.encode(bytes)),
+                other => other.to_string(),
+            };
+            write!(line, ", {:?}: {value}", column.field.name).unwrap();
+        }
+        line += "}\n";
+        lines += &line;
+        if random.once_in(4) {
+            again.push((ts, line));
+        }
+    }
+    again.into_iter().for_each(|(_, line)| lines += &line);
+    lines
+}
+
+/// The differences of cases, and how many were partial aggregates and rows.
+fn differences(
+    cases: impl Iterator<Item = Published>,
+    flink: &mut Flink,
+) -> (Vec<String>, [usize; 2]) {
+    let (mut differ, mut counts) = (Vec::new(), [0, 0]);
+    for case in cases {
+        counts[usize::from(case.strategy() == PlacementStrategy::Rows)] += 1;
+        match case.difference(flink) {
+            Some(difference) if difference.contains(NOT_PLANNED) => {}
+            difference => differ.extend(difference),
+        }
+    }
+    (differ, counts)
+}
+
+#[test]
+fn what_agents_publish_for_golden_cases_has_the_same_result_in_flink() {
+    let test = "what_agents_publish_for_golden_cases_has_the_same_result_in_flink";
+    let Some(mut flink) = flink(test) else {
+        return;
+    };
+    let cases = case::files().into_iter().filter_map(|file| {
+        let case = of_case(&file)?;
+        let optimized = case.optimized.clone();
+        Published::of(case, &optimized, 1)
+    });
+    let cases: Vec<Published> = cases.collect();
+    assert!(cases.len() > 20, "{} cases are published", cases.len());
+    let share = if is_full() { 1 } else { SHARE };
+    let (differ, counts) = differences(cases.into_iter().step_by(share), &mut flink);
+    println!("{counts:?} of partial aggregates and of rows");
+    assert!(
+        differ.is_empty(),
+        "{} differ\n{}",
+        differ.len(),
+        differ.join("\n")
+    );
+}
+
+#[test]
+fn what_agents_publish_for_random_queries_has_the_same_result_in_flink() {
+    let test = "what_agents_publish_for_random_queries_has_the_same_result_in_flink";
+    let Some(mut flink) = flink(test) else {
+        return;
+    };
+    let count = RANDOM[usize::from(is_full())];
+    let mut wanted = [count / 2; 2];
+    let cases = (0..100_000).filter_map(|seed| {
+        let case = of_seed(seed)?;
+        let optimized = case.optimized.clone();
+        let case = Published::of(case, &optimized, seed)?;
+        // As many of partial aggregates as of rows.
+        let left = &mut wanted[usize::from(case.strategy() == PlacementStrategy::Rows)];
+        *left = left.checked_sub(1)?;
+        Some(case)
+    });
+    let (differ, counts) = differences(cases.take(count / 2 * 2), &mut flink);
+    println!("{counts:?} of partial aggregates and of rows");
+    assert!(
+        differ.is_empty(),
+        "{} differ\n{}",
+        differ.len(),
+        differ.join("\n")
+    );
+}
