@@ -11,6 +11,17 @@ pub struct BrokerRecord {
     pub value: Vec<u8>,
 }
 
+/// Records for one partition of a topic, in order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PartitionBatch {
+    /// The topic.
+    pub topic: String,
+    /// The partition.
+    pub partition: u32,
+    /// The records.
+    pub records: Vec<BrokerRecord>,
+}
+
 /// A message broker with topics of partitions. Its methods block.
 pub trait Broker: Send {
     /// The number of partitions of a topic, which is created if it does not exist.
@@ -19,17 +30,9 @@ pub trait Broker: Send {
     /// If the broker does not answer or refuses.
     fn partitions(&mut self, topic: &str) -> Result<u32, BrokerError>;
 
-    /// Appends records to a partition, in order. On return, the broker has stored them as durably
-    /// as the topic is.
-    ///
-    /// # Errors
-    /// If that is not known: they may have been stored.
-    fn append(
-        &mut self,
-        topic: &str,
-        partition: u32,
-        records: Vec<BrokerRecord>,
-    ) -> Result<(), BrokerError>;
+    /// Appends batches of different partitions, at the same time. The result of a batch is `Ok` if
+    /// the broker has stored it as durably as the topic is; otherwise it may have been stored.
+    fn append(&mut self, batches: Vec<PartitionBatch>) -> Vec<Result<(), BrokerError>>;
 }
 
 /// Why a broker did not do it.

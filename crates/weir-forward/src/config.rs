@@ -15,6 +15,9 @@ const PREFIX: &str = "weir";
 /// The longest name of a topic, and what follows the prefix in it at least.
 const PREFIX_MAX: usize = 100;
 
+/// The least size of the spool.
+const SPOOL_BYTES_MIN: usize = 256 << 10;
+
 /// Where to forward rows to (`[forward]`).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -126,6 +129,10 @@ impl ForwardConfig {
         };
         if let Some(Err(why)) = self.to.as_ref().map(|to| to.parse::<KafkaUrl>()) {
             fault("to", why);
+        }
+        if self.spool.0 < SPOOL_BYTES_MIN {
+            let why = format!("expected at least {} KiB", SPOOL_BYTES_MIN >> 10);
+            fault("spool", why);
         }
         if self.replication == Some(0) {
             fault("replication", "expected a number from 1 to 255".into());

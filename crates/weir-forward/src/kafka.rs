@@ -6,9 +6,10 @@
 use std::collections::HashMap;
 use std::fmt::Write;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use chrono::Utc;
+use futures_util::future::join_all;
 use rskafka::BackoffConfig;
 use rskafka::client::error::{Error, ProtocolError};
 use rskafka::client::partition::{Compression, PartitionClient, UnknownTopicHandling};
@@ -17,11 +18,14 @@ use rskafka::record::Record as KafkaRecord;
 use tokio::runtime::Runtime;
 use weir_runtime::failure::Failure;
 
-use crate::broker::{Broker, BrokerError, BrokerRecord};
+use crate::broker::{Broker, BrokerError, BrokerRecord, PartitionBatch};
 use crate::config::{ForwardConfig, ForwardSasl, KafkaUrl, SaslMechanism};
 
 /// How long a request is tried, with a connection that has failed in between.
-const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How often the numbers of partitions are read.
+const COUNTS_EVERY: Duration = Duration::from_secs(60);
 
 /// How long the creation of a topic may take, in milliseconds.
 const CREATE_MS: i32 = 5_000;
@@ -39,11 +43,13 @@ pub struct Kafka {
     client: Option<Connection>,
 }
 
-/// A client and what it knows.
+/// A client, and the topics that it has found.
 struct Connection {
     client: Client,
+    /// When the numbers of partitions were read.
+    read_at: Instant,
     counts: HashMap<String, u32>,
-    partitions: HashMap<(String, u32), PartitionClient>,
+    partitions: HashMap<(String, u32), Arc<PartitionClient>>,
 }
 
 impl Kafka {
@@ -95,14 +101,15 @@ impl Kafka {
         let client = self.runtime.block_on(within(builder.build()))?;
         self.client = Some(Connection {
             client,
+            read_at: Instant::now(),
             counts: HashMap::new(),
             partitions: HashMap::new(),
         });
         Ok(())
     }
 
-    /// The result of a request; after an error, the next request has a new client.
-    fn result<T>(&mut self, result: Result<T, BrokerError>) -> Result<T, BrokerError> {
+    /// The results of requests; after an error, the next request has a new client.
+    fn noted<T>(&mut self, result: Result<T, BrokerError>) -> Result<T, BrokerError> {
         if result.as_ref().is_err_and(|error| !error.is_final) {
             self.client = None;
         }
@@ -116,27 +123,30 @@ impl Broker for Kafka {
         let replication = self.config.replication.map_or(-1, i16::from);
         let wanted = i32::try_from(self.config.partitions).unwrap_or(i32::MAX);
         let connection = self.client.as_mut().expect("it is connected");
+        // Each partition needs watermarks, also those that an administrator adds.
+        if connection.read_at.elapsed() > COUNTS_EVERY {
+            connection.read_at = Instant::now();
+            connection.counts.clear();
+        }
         if let Some(count) = connection.counts.get(topic) {
             return Ok(*count);
         }
         let found = self
             .runtime
             .block_on(found_or_created(connection, topic, wanted, replication));
-        self.result(found)
+        self.noted(found)
     }
 
-    fn append(
-        &mut self,
-        topic: &str,
-        partition: u32,
-        records: Vec<BrokerRecord>,
-    ) -> Result<(), BrokerError> {
-        self.connected()?;
+    fn append(&mut self, batches: Vec<PartitionBatch>) -> Vec<Result<(), BrokerError>> {
+        if let Err(error) = self.connected() {
+            return batches.iter().map(|_| Err(error.clone())).collect();
+        }
         let connection = self.client.as_mut().expect("it is connected");
-        let produced = self
-            .runtime
-            .block_on(produced(connection, topic, partition, records));
-        self.result(produced)
+        let results = self.runtime.block_on(produced(connection, batches));
+        results
+            .into_iter()
+            .map(|result| self.noted(result))
+            .collect()
     }
 }
 
@@ -148,7 +158,10 @@ async fn found_or_created(
 ) -> Result<u32, BrokerError> {
     for topic in within(connection.client.list_topics()).await? {
         let count = topic.partitions.len() as u32;
-        connection.counts.insert(topic.name, count);
+        // A topic that is being created or deleted has none.
+        if count > 0 {
+            connection.counts.insert(topic.name, count);
+        }
     }
     if let Some(count) = connection.counts.get(topic) {
         return Ok(*count);
@@ -177,22 +190,42 @@ async fn found_or_created(
     Ok(count)
 }
 
+/// Sends all batches at the same time.
 async fn produced(
+    connection: &mut Connection,
+    batches: Vec<PartitionBatch>,
+) -> Vec<Result<(), BrokerError>> {
+    let mut requests = Vec::with_capacity(batches.len());
+    for batch in batches {
+        let client = partition_client(connection, &batch.topic, batch.partition).await;
+        requests.push(async move {
+            let records = kafka_records(batch.records);
+            within(client?.produce(records, Compression::Snappy)).await?;
+            Ok(())
+        });
+    }
+    join_all(requests).await
+}
+
+async fn partition_client(
     connection: &mut Connection,
     topic: &str,
     partition: u32,
-    records: Vec<BrokerRecord>,
-) -> Result<(), BrokerError> {
+) -> Result<Arc<PartitionClient>, BrokerError> {
     let key = (topic.to_owned(), partition);
-    if !connection.partitions.contains_key(&key) {
-        let number = i32::try_from(partition).unwrap_or(i32::MAX);
-        let client = connection
-            .client
-            .partition_client(topic, number, UnknownTopicHandling::Retry);
-        let client = within(client).await?;
-        connection.partitions.insert(key.clone(), client);
+    if let Some(client) = connection.partitions.get(&key) {
+        return Ok(client.clone());
     }
-    let client = &connection.partitions[&key];
+    let number = i32::try_from(partition).unwrap_or(i32::MAX);
+    let client = connection
+        .client
+        .partition_client(topic, number, UnknownTopicHandling::Error);
+    let client = Arc::new(within(client).await?);
+    connection.partitions.insert(key, client.clone());
+    Ok(client)
+}
+
+fn kafka_records(records: Vec<BrokerRecord>) -> Vec<KafkaRecord> {
     let timestamp = Utc::now();
     let records = records.into_iter().map(|record| KafkaRecord {
         key: Some(record.key),
@@ -200,8 +233,7 @@ async fn produced(
         headers: Default::default(),
         timestamp,
     });
-    within(client.produce(records.collect(), Compression::Snappy)).await?;
-    Ok(())
+    records.collect()
 }
 
 async fn within<T>(request: impl Future<Output = Result<T, Error>>) -> Result<T, BrokerError> {

@@ -31,12 +31,13 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use weir_model::{Batch, NANOS_PER_SECOND, Nanos};
 use weir_query::plan::Plan;
 use weir_runtime::failure::Failure;
 
-pub use broker::{Broker, BrokerError, BrokerRecord};
+pub use broker::{Broker, BrokerError, BrokerRecord, PartitionBatch};
 pub use config::{ForwardConfig, KafkaUrl};
 pub use message::{TargetPartition, TopicMessage};
 pub use rows::{RowOrigin, TopicRows, topic_name};
@@ -46,9 +47,16 @@ use spool::ForwardSpool;
 /// The interval of watermarks.
 const WATERMARK_EVERY: Nanos = NANOS_PER_SECOND;
 
+/// The interval of the descriptions of topics, which brokers keep for a limited time.
+const DESCRIPTION_EVERY: Nanos = 3_600 * NANOS_PER_SECOND;
+
 /// A topic that rows are forwarded to.
 struct ForwardedTopic {
     rows: TopicRows,
+    /// What it contains.
+    description: TopicMessage,
+    /// The watermark when the description was sent last.
+    described_at: Option<Nanos>,
     /// The last watermark in it.
     watermark: Nanos,
     /// Rows that could not be encoded were reported.
@@ -120,15 +128,17 @@ impl Forwarder {
         let topic = topic_name(&self.prefix, query, number, fragment);
         let rows = TopicRows::new(&topic, fragment)?;
         let described = rows.description(query, number, fragment);
-        self.push(TopicMessage {
+        let description = TopicMessage {
             topic: format!("{}.queries", self.prefix),
             partition: TargetPartition::Of(0),
             key: topic.clone().into_bytes(),
             value: described.to_string().into_bytes(),
             requests: 0,
-        });
+        };
         let forwarded = ForwardedTopic {
             rows,
+            description,
+            described_at: None,
             watermark: Nanos::MIN,
             has_warned: false,
         };
@@ -148,6 +158,12 @@ impl Forwarder {
         };
         match forwarded.rows.messages(origin, batch) {
             Ok(messages) => messages.into_iter().for_each(|message| self.push(message)),
+            // One of them: the others are not lost.
+            Err(_) if batch.len() > 1 => (0..batch.len()).for_each(|row| {
+                let first = origin.first + row;
+                let origin = RowOrigin { first, ..*origin };
+                self.rows(topic, &origin, &batch.slice(row, 1));
+            }),
             Err(why) => {
                 if !std::mem::replace(&mut forwarded.has_warned, true) {
                     tracing::warn!(topic = %topic, reason = %why, "rows are not forwarded");
@@ -163,6 +179,11 @@ impl Forwarder {
         let lost = self.lost_ever.saturating_add(self.spool.lost());
         let mut due = Vec::new();
         for forwarded in self.topics.values_mut() {
+            let described = forwarded.described_at;
+            if described.is_none_or(|at| watermark.saturating_sub(at) >= DESCRIPTION_EVERY) {
+                forwarded.described_at = Some(watermark);
+                due.push(Ok(forwarded.description.clone()));
+            }
             if watermark.saturating_sub(forwarded.watermark) >= WATERMARK_EVERY {
                 forwarded.watermark = watermark;
                 due.push(forwarded.rows.watermark(watermark, lost));
@@ -174,6 +195,10 @@ impl Forwarder {
                 Err(why) => tracing::warn!(reason = %why, "a watermark is not forwarded"),
             }
         }
+        self.flush();
+    }
+
+    fn flush(&mut self) {
         if let Err(error) = self.spool.flush() {
             let requests = self.spool.take_unwritten();
             tracing::warn!(reason = %error, requests, "messages are lost: the spool is not writable");
@@ -193,9 +218,8 @@ impl Forwarder {
     /// The requests of the rows that were lost since the last call, by cause.
     pub fn take_lost(&mut self) -> BTreeMap<&'static str, u64> {
         let mut lost = std::mem::take(&mut self.lost);
-        let full = self.spool.take_lost();
-        if full > 0 {
-            *lost.entry("spool_full").or_default() += full;
+        for (cause, requests) in self.spool.take_lost() {
+            *lost.entry(cause).or_default() += requests;
         }
         let refused = self.sender.refused.swap(0, Ordering::Relaxed);
         if refused > 0 {
@@ -210,12 +234,19 @@ impl Forwarder {
         (self.sender.status(), self.spool.waiting_bytes())
     }
 
-    /// Waits until Kafka has all messages, at most for the time of a few attempts; the rest stays in
-    /// the spool.
+    /// Waits until Kafka has all messages, for some seconds; the rest stays in the spool.
     pub fn close(mut self) {
-        self.advance(Nanos::MIN);
+        self.flush();
         self.sender.stop();
-        if let Some(thread) = self.thread.take() {
+        let Some(thread) = self.thread.take() else {
+            return;
+        };
+        // A request that is under way is not waited for: its messages are in the spool.
+        let began = Instant::now();
+        while !thread.is_finished() && began.elapsed() < sender::LAST_ATTEMPTS {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        if thread.is_finished() {
             // The panic message was printed by the thread.
             let _ = thread.join();
         }

@@ -196,12 +196,15 @@ impl TopicRows {
     }
 }
 
-/// The name of the topic for the rows of fragment `number` of `query`. It depends on the fragment:
-/// a changed query has another topic, because its rows are others.
+/// The name of the topic for the rows of fragment `number` of `query`. It depends on the fragment
+/// and on its columns: a changed query has another topic, because its rows are others.
 pub fn topic_name(prefix: &str, query: &str, number: usize, fragment: &Plan) -> String {
     let is_valid = |c: char| c.is_ascii_alphanumeric() || "_-".contains(c);
     let plain = |c: char| if is_valid(c) { c } else { '_' };
-    let identity = format!("{query}\n{number}\n{fragment}");
+    let mut identity = format!("{query}\n{number}\n{fragment}");
+    for field in &fragment.schema.fields {
+        identity += &format!("\n{} {}", field.name, field.ty);
+    }
     let end = format!(".{:08x}", crc32fast::hash(identity.as_bytes()));
     let mut name: String = query.chars().map(plain).collect();
     name.truncate(NAME_MAX - prefix.len() - 1 - end.len());

@@ -1,22 +1,22 @@
 //! The sender: a thread that sends the spool's messages, in order, and tries again what fails.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-use crate::broker::{Broker, BrokerError, BrokerRecord};
+use crate::broker::{Broker, BrokerError, BrokerRecord, PartitionBatch};
 use crate::message::{TargetPartition, TopicMessage};
 use crate::spool::{Chunk, ForwardSpoolReader};
 
-/// How often the sender looks whether it has to stop, and for new messages.
+/// How often the sender polls for its end, and for new messages.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The pause after a failure, and its maximum: it doubles with each.
 const PAUSE: [Duration; 2] = [Duration::from_millis(200), Duration::from_secs(5)];
 
-/// How long the sender tries to send what is left when it has to stop.
-const LAST_ATTEMPTS: Duration = Duration::from_secs(5);
+/// How long the sender has for what is left when it has to stop.
+pub(crate) const LAST_ATTEMPTS: Duration = Duration::from_secs(5);
 
 /// The interval at which the position of what was sent is saved.
 const SAVE_EVERY: Duration = Duration::from_secs(1);
@@ -66,8 +66,8 @@ impl SenderState {
     }
 }
 
-/// Records for one partition of a topic, with the requests that each stands for.
-type Batches = BTreeMap<(String, u32), Vec<(BrokerRecord, u64)>>;
+/// Records by topic and partition, with the requests that each stands for.
+type Waiting = BTreeMap<(String, u32), VecDeque<(BrokerRecord, u64)>>;
 
 /// Sends until `state` stops it.
 pub(crate) fn run(reader: ForwardSpoolReader, broker: Box<dyn Broker>, state: &SenderState) {
@@ -116,19 +116,8 @@ impl Sender<'_> {
 
     /// Sends a chunk, however often it takes.
     fn deliver(&mut self, chunk: Chunk) {
-        let mut waiting: Option<Batches> = None;
-        loop {
-            let tried = match &mut waiting {
-                Some(batches) => self.send(batches),
-                none => self.batches(&chunk.messages).and_then(|batches| {
-                    let batches = none.insert(batches);
-                    self.send(batches)
-                }),
-            };
-            match tried {
-                Ok(()) => break,
-                Err(error) => self.has_failed(&error.why),
-            }
+        while let Err(error) = self.try_deliver(&chunk) {
+            self.has_failed(&error.why);
             if self.is_over() {
                 return;
             }
@@ -136,14 +125,27 @@ impl Sender<'_> {
         self.has_succeeded();
         let count = chunk.messages.len() as u64;
         self.state.sent.fetch_add(count, Ordering::Relaxed);
-        if let Err(error) = self.reader.acknowledge(chunk) {
-            tracing::warn!(reason = %error, "a file of the spool cannot be removed");
+        self.reader.acknowledge(chunk);
+    }
+
+    /// Sends a chunk. After an error, all of it is sent again: topics may have changed.
+    fn try_deliver(&mut self, chunk: &Chunk) -> Result<(), BrokerError> {
+        let mut waiting = self.partitions(&chunk.messages)?;
+        while !waiting.is_empty() {
+            self.send(&mut waiting)?;
+            if self.is_over() {
+                return Err(BrokerError {
+                    why: "the monitor ends".into(),
+                    is_final: false,
+                });
+            }
         }
+        Ok(())
     }
 
     /// The messages by topic and partition, in order.
-    fn batches(&mut self, messages: &[TopicMessage]) -> Result<Batches, BrokerError> {
-        let mut batches = Batches::new();
+    fn partitions(&mut self, messages: &[TopicMessage]) -> Result<Waiting, BrokerError> {
+        let mut waiting = Waiting::new();
         for message in messages {
             let count = self.broker.partitions(&message.topic)?.max(1);
             let partitions = match message.partition {
@@ -155,70 +157,71 @@ impl Sender<'_> {
                     key: message.key.clone(),
                     value: message.value.clone(),
                 };
-                let batch = batches.entry((message.topic.clone(), partition));
-                batch.or_default().push((record, message.requests));
+                let queue = waiting.entry((message.topic.clone(), partition));
+                queue.or_default().push_back((record, message.requests));
             }
         }
-        Ok(batches)
+        Ok(waiting)
     }
 
-    /// Sends batches, and removes from them what was acknowledged or refused.
-    fn send(&mut self, batches: &mut Batches) -> Result<(), BrokerError> {
-        while let Some(mut first) = batches.first_entry() {
-            let (topic, partition) = first.key().clone();
-            let waiting = first.get_mut();
+    /// Sends the first records of each partition, and removes those that were acknowledged or
+    /// refused.
+    fn send(&mut self, waiting: &mut Waiting) -> Result<(), BrokerError> {
+        let batches = waiting.iter().map(|((topic, partition), queue)| {
             let mut bytes = 0;
             let fits = |(record, _): &&(BrokerRecord, u64)| {
                 bytes += record.key.len() + record.value.len();
                 bytes <= REQUEST_BYTES
             };
-            let count = waiting.iter().take_while(fits).count().max(1);
-            match append(&mut *self.broker, &topic, partition, &waiting[..count]) {
-                Ok(()) => drop(waiting.drain(..count)),
-                Err(error) if error.is_final && count > 1 => {
-                    // One of them is refused: which one, if they are sent alone.
-                    let alone = waiting.drain(..count).collect::<Vec<_>>();
-                    self.send_alone(&topic, partition, alone)?;
-                }
-                Err(error) if error.is_final => {
-                    let requests = waiting.remove(0).1;
-                    self.refused(&topic, requests, &error);
-                }
-                Err(error) => return Err(error),
+            let count = queue.iter().take_while(fits).count().max(1);
+            let records = queue.iter().take(count).map(|(record, _)| record.clone());
+            PartitionBatch {
+                topic: topic.clone(),
+                partition: *partition,
+                records: records.collect(),
             }
-            if batches
-                .first_entry()
-                .is_some_and(|first| first.get().is_empty())
-            {
-                batches.pop_first();
+        });
+        let batches: Vec<PartitionBatch> = batches.collect();
+        let counts: Vec<usize> = batches.iter().map(|batch| batch.records.len()).collect();
+        let keys: Vec<(String, u32)> = waiting.keys().cloned().collect();
+        let results = self.broker.append(batches);
+        let mut failed = Ok(());
+        for ((key, count), result) in keys.into_iter().zip(counts).zip(results) {
+            let queue = waiting.get_mut(&key).expect("it was sent from there");
+            match result {
+                Ok(()) => drop(queue.drain(..count)),
+                Err(error) if error.is_final => self.send_alone(&key, queue, count)?,
+                Err(error) => failed = Err(error),
             }
         }
-        Ok(())
+        waiting.retain(|_, queue| !queue.is_empty());
+        failed
     }
 
-    /// Sends records one by one, so that those that are refused do not hold up the others.
+    /// Sends records one by one after they were refused together, so that those that are refused do
+    /// not hold up the others.
     fn send_alone(
         &mut self,
-        topic: &str,
-        partition: u32,
-        records: Vec<(BrokerRecord, u64)>,
+        (topic, partition): &(String, u32),
+        queue: &mut VecDeque<(BrokerRecord, u64)>,
+        count: usize,
     ) -> Result<(), BrokerError> {
-        for record in &records {
-            while let Err(error) = append(
-                &mut *self.broker,
-                topic,
-                partition,
-                std::slice::from_ref(record),
-            ) {
-                if error.is_final {
-                    self.refused(topic, record.1, &error);
-                    break;
-                }
-                self.has_failed(&error.why);
-                if self.is_over() {
-                    return Err(error);
-                }
+        for _ in 0..count {
+            let Some((record, requests)) = queue.front() else {
+                break;
+            };
+            let (record, requests) = (record.clone(), *requests);
+            let batch = PartitionBatch {
+                topic: topic.clone(),
+                partition: *partition,
+                records: vec![record],
+            };
+            match self.broker.append(vec![batch]).swap_remove(0) {
+                Err(error) if !error.is_final => return Err(error),
+                Err(error) => self.refused(topic, requests, &error),
+                Ok(()) => {}
             }
+            queue.pop_front();
         }
         Ok(())
     }
@@ -256,14 +259,4 @@ impl Sender<'_> {
             tracing::warn!(reason = %error, "the position in the spool cannot be saved");
         }
     }
-}
-
-fn append(
-    broker: &mut dyn Broker,
-    topic: &str,
-    partition: u32,
-    records: &[(BrokerRecord, u64)],
-) -> Result<(), BrokerError> {
-    let records = records.iter().map(|(record, _)| record.clone()).collect();
-    broker.append(topic, partition, records)
 }

@@ -4,9 +4,9 @@
 //! segment and the offset up to which messages were acknowledged. What is written survives the end
 //! of the process, however it ends; after a failure of the host, the last messages may be missing.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::fs::{self, File};
-use std::io::{self, ErrorKind, Write};
+use std::io::{self, ErrorKind, Seek, SeekFrom, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
@@ -25,6 +25,15 @@ const SEGMENTS_MIN: u64 = 8;
 
 /// The bytes that a reader reads at once.
 const CHUNK_BYTES: u64 = 1 << 20;
+
+/// The size of what is written at once, and one message more.
+const PIECE_BYTES: usize = 16 << 10;
+
+/// Messages were dropped because the spool was full.
+const FULL: &str = "spool_full";
+
+/// Messages could not be read.
+const DAMAGED: &str = "spool_damaged";
 
 /// The file with the position of what was acknowledged.
 const SENT: &str = "sent";
@@ -55,8 +64,10 @@ struct Shared {
     /// By number; the last one is written.
     segments: VecDeque<Segment>,
     sent: Position,
-    /// The requests of messages that were dropped.
-    lost: u64,
+    /// The number of the next segment; none is used twice.
+    next: u64,
+    /// The requests of messages that were dropped, by cause.
+    lost: BTreeMap<&'static str, u64>,
 }
 
 impl Shared {
@@ -77,10 +88,10 @@ pub struct ForwardSpool {
     shared: Arc<(Mutex<Shared>, Condvar)>,
     /// The segment that is written.
     file: Option<File>,
-    /// Messages that are not written yet, and their requests.
-    unwritten: (Vec<u8>, u64),
-    /// The part of the lost requests that was reported.
-    reported: u64,
+    /// Messages that are not written yet, in pieces of about a chunk, and their requests.
+    unwritten: Vec<(Vec<u8>, u64)>,
+    /// The part of the lost requests that was reported, by cause.
+    reported: BTreeMap<&'static str, u64>,
     /// The requests of the last write that failed.
     failed: u64,
 }
@@ -90,6 +101,8 @@ pub struct ForwardSpool {
 pub struct ForwardSpoolReader {
     directory: PathBuf,
     shared: Arc<(Mutex<Shared>, Condvar)>,
+    /// The saved position.
+    saved: Position,
 }
 
 /// Messages in order.
@@ -103,7 +116,7 @@ pub struct Chunk {
 
 impl ForwardSpool {
     /// Opens the directory, which is created if it does not exist. The spool has at most
-    /// `bytes_max` bytes, and one message more.
+    /// `bytes_max` bytes, and one write more.
     ///
     /// # Errors
     /// Those of the system calls.
@@ -124,8 +137,10 @@ impl ForwardSpool {
             numbers.extend(number.and_then(|number| number.parse::<u64>().ok()));
         }
         numbers.sort_unstable();
+        let last = numbers.last().copied().unwrap_or(0);
         let mut shared = Shared {
             sent,
+            next: last.max(sent.segment) + 1,
             ..Shared::default()
         };
         for number in numbers {
@@ -146,40 +161,64 @@ impl ForwardSpool {
             bytes_max,
             shared: shared.clone(),
             file: None,
-            unwritten: (Vec::new(), 0),
-            reported: 0,
+            unwritten: Vec::new(),
+            reported: BTreeMap::new(),
             failed: 0,
         };
         let reader = ForwardSpoolReader {
             directory: directory.to_owned(),
             shared,
+            saved: sent,
         };
         Ok((spool, reader))
     }
 
     /// Adds a message, to be written by the next [`ForwardSpool::flush`].
     pub fn push(&mut self, message: &TopicMessage) {
-        let (bytes, requests) = &mut self.unwritten;
-        message.encode(bytes);
-        *requests += message.requests;
+        let is_full = |(bytes, _): &(Vec<u8>, u64)| bytes.len() >= PIECE_BYTES;
+        if self.unwritten.last().is_none_or(is_full) {
+            self.unwritten.push((Vec::new(), 0));
+        }
+        if let Some((bytes, requests)) = self.unwritten.last_mut() {
+            message.encode(bytes);
+            *requests += message.requests;
+        }
     }
 
     /// Writes all messages; the oldest segments are dropped where there is no room.
     ///
     /// # Errors
-    /// Those of the system calls; then all messages since the last flush are lost.
+    /// Those of the system calls; the messages that were not written are lost.
     pub fn flush(&mut self) -> io::Result<()> {
-        if self.unwritten.0.is_empty() {
-            return Ok(());
+        let mut flushed = Ok(());
+        for (bytes, requests) in std::mem::take(&mut self.unwritten) {
+            if let Err(error) = self.write(&bytes, requests) {
+                self.failed += requests;
+                self.undo_write();
+                flushed = Err(error);
+            }
         }
-        let (bytes, requests) = std::mem::take(&mut self.unwritten);
-        let written = self.write(&bytes, requests);
-        if written.is_err() {
-            self.failed += requests;
-            // What was written of it is not valid: the next message is in another segment.
-            self.file = None;
+        flushed
+    }
+
+    /// Removes what a failed write has left in the last segment.
+    fn undo_write(&mut self) {
+        let Some(mut file) = self.file.take() else {
+            return;
+        };
+        let mut shared = lock(&self.shared.0);
+        let Some(last) = shared.segments.back() else {
+            return;
+        };
+        let (number, bytes) = (last.number, last.bytes);
+        let cut = file.set_len(bytes);
+        if cut.and_then(|()| file.seek(SeekFrom::Start(bytes))).is_ok() {
+            self.file = Some(file);
+        } else if bytes == 0 {
+            // It contains nothing that is valid; otherwise the next messages are in another one.
+            shared.segments.pop_back();
+            remove(&self.directory, number);
         }
-        written
     }
 
     fn write(&mut self, bytes: &[u8], requests: u64) -> io::Result<()> {
@@ -197,16 +236,16 @@ impl ForwardSpool {
             if shared.segments.is_empty() {
                 self.file = None;
             }
-            shared.lost += oldest.requests;
-            remove(&self.directory, oldest.number)?;
+            *shared.lost.entry(FULL).or_default() += oldest.requests;
+            remove(&self.directory, oldest.number);
         }
         if self.file.is_none() {
-            let last = shared.segments.back().map_or(0, |segment| segment.number);
-            let number = last.max(shared.sent.segment) + 1;
+            let number = shared.next;
             let path = segment_path(&self.directory, number);
             let mut options = File::options();
             let file = private::open(options.create(true).truncate(true).write(true), &path)?;
             self.file = Some(file);
+            shared.next += 1;
             shared.segments.push_back(Segment {
                 number,
                 bytes: 0,
@@ -230,18 +269,24 @@ impl ForwardSpool {
 
     /// The requests of all messages that were dropped.
     pub fn lost(&self) -> u64 {
-        lock(&self.shared.0).lost
+        lock(&self.shared.0).lost.values().sum()
     }
 
-    /// The requests of the messages that were dropped since the last call.
-    pub fn take_lost(&mut self) -> u64 {
-        let lost = self.lost();
-        lost - std::mem::replace(&mut self.reported, lost)
+    /// The requests of the messages that were dropped since the last call, by cause.
+    pub fn take_lost(&mut self) -> BTreeMap<&'static str, u64> {
+        let lost = lock(&self.shared.0).lost.clone();
+        let reported = std::mem::replace(&mut self.reported, lost.clone());
+        let since = lost.into_iter().map(|(cause, requests)| {
+            let before = reported.get(cause).copied().unwrap_or(0);
+            (cause, requests - before)
+        });
+        since.filter(|(_, requests)| *requests > 0).collect()
     }
 
     /// The bytes of the messages that are not acknowledged.
     pub fn waiting_bytes(&self) -> u64 {
-        self.unwritten.0.len() as u64 + lock(&self.shared.0).waiting()
+        let unwritten = self.unwritten.iter().map(|(bytes, _)| bytes.len() as u64);
+        unwritten.sum::<u64>() + lock(&self.shared.0).waiting()
     }
 }
 
@@ -271,8 +316,11 @@ impl ForwardSpoolReader {
         };
         drop(shared);
         let file = match File::open(segment_path(&self.directory, number)) {
-            // It was dropped just now.
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            // It was dropped just now, or another program has removed it.
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                self.skip(number, bytes);
+                return Ok(None);
+            }
             other => other?,
         };
         let left = bytes - offset;
@@ -308,17 +356,18 @@ impl ForwardSpoolReader {
         Ok(Some(Chunk { messages, end }))
     }
 
-    /// Counts what is left of a segment as lost.
+    /// Counts what is left of a segment as lost, unless it was dropped meanwhile.
     fn skip(&mut self, number: u64, bytes: u64) {
+        let mut shared = lock(&self.shared.0);
+        let Some(segment) = shared.segments.iter_mut().find(|s| s.number == number) else {
+            return;
+        };
         tracing::warn!(
             file = %segment_path(&self.directory, number).display(),
-            "the rest of the file is damaged; its messages are lost"
+            "the rest of the file is missing or damaged; its messages are lost"
         );
-        let mut shared = lock(&self.shared.0);
-        if let Some(segment) = shared.segments.iter_mut().find(|s| s.number == number) {
-            let requests = std::mem::take(&mut segment.requests);
-            shared.lost += requests;
-        }
+        let requests = std::mem::take(&mut segment.requests);
+        *shared.lost.entry(DAMAGED).or_default() += requests;
         shared.sent = shared.sent.max(Position {
             segment: number,
             offset: bytes,
@@ -326,10 +375,7 @@ impl ForwardSpoolReader {
     }
 
     /// Marks the messages of a chunk as acknowledged, and removes the segments that are.
-    ///
-    /// # Errors
-    /// Those of the system calls.
-    pub fn acknowledge(&mut self, chunk: Chunk) -> io::Result<()> {
+    pub fn acknowledge(&mut self, chunk: Chunk) {
         let mut shared = lock(&self.shared.0);
         // Its segment may have been dropped, and counted as lost, while it was being sent.
         if let Some(segment) = shared
@@ -351,18 +397,24 @@ impl ForwardSpoolReader {
             shared.segments.pop_front();
         }
         drop(shared);
-        done.into_iter()
-            .try_for_each(|number| remove(&self.directory, number))
+        for number in done {
+            remove(&self.directory, number);
+        }
     }
 
     /// Saves up to where messages were acknowledged.
     ///
     /// # Errors
     /// Those of the system calls.
-    pub fn save(&self) -> io::Result<()> {
-        let Position { segment, offset } = lock(&self.shared.0).sent;
-        let text = format!("{segment} {offset}\n");
-        private::replace(&self.directory.join(SENT), text.as_bytes())
+    pub fn save(&mut self) -> io::Result<()> {
+        let sent = lock(&self.shared.0).sent;
+        if sent == self.saved {
+            return Ok(());
+        }
+        let text = format!("{} {}\n", sent.segment, sent.offset);
+        private::replace(&self.directory.join(SENT), text.as_bytes())?;
+        self.saved = sent;
+        Ok(())
     }
 
     /// Whether all messages are acknowledged.
@@ -380,10 +432,13 @@ fn segment_path(directory: &Path, number: u64) -> PathBuf {
     directory.join(format!("{number:012}{SUFFIX}"))
 }
 
-fn remove(directory: &Path, number: u64) -> io::Result<()> {
-    match fs::remove_file(segment_path(directory, number)) {
-        Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
-        _ => Ok(()),
+fn remove(directory: &Path, number: u64) {
+    let path = segment_path(directory, number);
+    match fs::remove_file(&path) {
+        Err(error) if error.kind() != ErrorKind::NotFound => {
+            tracing::warn!(file = %path.display(), reason = %error, "a file is not removed");
+        }
+        _ => {}
     }
 }
 

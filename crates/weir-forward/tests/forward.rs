@@ -8,10 +8,12 @@ use std::time::{Duration, Instant};
 
 use weir_forward::spool::{ForwardSpool, ForwardSpoolReader};
 use weir_forward::{
-    Broker, BrokerError, BrokerRecord, Forwarder, RowOrigin, TargetPartition, TopicMessage,
+    Broker, BrokerError, BrokerRecord, Forwarder, PartitionBatch, RowOrigin, TargetPartition,
+    TopicMessage,
 };
-use weir_model::{Batch, Catalog, Column, NANOS_PER_SECOND};
+use weir_model::{Batch, Catalog, Column, ColumnBuilder, NANOS_PER_SECOND, Type, Value};
 use weir_query::place::fleet::{CutOptions, Fragment, PlacementStrategy, cut};
+use weir_query::plan::Node;
 use weir_query::{CheckOptions, compile};
 
 const SECOND: i64 = NANOS_PER_SECOND;
@@ -22,12 +24,27 @@ const REFUSED: &[u8] = b"/13/0";
 /// What a broker holds, by topic and partition.
 type Stored = BTreeMap<(String, u32), Vec<BrokerRecord>>;
 
-/// A broker with three partitions a topic.
-#[derive(Clone, Default)]
+/// A broker in memory.
+#[derive(Clone)]
 struct TestBroker {
     stored: Arc<Mutex<Stored>>,
     /// The number of requests that fail from now on; each is stored nevertheless, or not.
     failures: Arc<Mutex<u32>>,
+    /// The number of partitions of each topic.
+    partitions: Arc<Mutex<u32>>,
+    /// How long a request takes.
+    pause: Duration,
+}
+
+impl Default for TestBroker {
+    fn default() -> TestBroker {
+        TestBroker {
+            stored: Arc::default(),
+            failures: Arc::default(),
+            partitions: Arc::new(Mutex::new(3)),
+            pause: Duration::ZERO,
+        }
+    }
 }
 
 impl TestBroker {
@@ -49,41 +66,49 @@ impl TestBroker {
 
     /// The keys in all partitions.
     fn all(&self, topic: &str) -> Vec<String> {
-        (0..3)
+        let partitions = 0..4;
+        partitions
             .flat_map(|partition| self.keys(topic, partition))
             .collect()
     }
-}
 
-impl Broker for TestBroker {
-    fn partitions(&mut self, _topic: &str) -> Result<u32, BrokerError> {
-        match self.fails() {
-            Some(_) => Err(away()),
-            None => Ok(3),
-        }
-    }
-
-    fn append(
-        &mut self,
-        topic: &str,
-        partition: u32,
-        records: Vec<BrokerRecord>,
-    ) -> Result<(), BrokerError> {
+    fn store(&self, batch: PartitionBatch) -> Result<(), BrokerError> {
         let fails = self.fails();
         if fails.is_some_and(|left| left % 2 == 0) {
             return Err(away());
         }
-        if records.iter().any(|record| record.key.ends_with(REFUSED)) {
+        if batch.partition >= *self.partitions.lock().unwrap() {
+            return Err(away());
+        }
+        if batch
+            .records
+            .iter()
+            .any(|record| record.key.ends_with(REFUSED))
+        {
             return Err(BrokerError {
                 why: "too large".into(),
                 is_final: true,
             });
         }
         let mut stored = self.stored.lock().unwrap();
-        let there = stored.entry((topic.to_owned(), partition)).or_default();
-        there.extend(records);
+        let there = stored.entry((batch.topic, batch.partition)).or_default();
+        there.extend(batch.records);
         // It was stored, and the answer was lost.
         fails.map_or(Ok(()), |_| Err(away()))
+    }
+}
+
+impl Broker for TestBroker {
+    fn partitions(&mut self, _topic: &str) -> Result<u32, BrokerError> {
+        std::thread::sleep(self.pause);
+        match self.fails() {
+            Some(_) => Err(away()),
+            None => Ok(*self.partitions.lock().unwrap()),
+        }
+    }
+
+    fn append(&mut self, batches: Vec<PartitionBatch>) -> Vec<Result<(), BrokerError>> {
+        batches.into_iter().map(|batch| self.store(batch)).collect()
     }
 }
 
@@ -185,11 +210,16 @@ fn whatever_fails_is_sent_again() {
         forwarder.close();
         let mut keys = broker.all(&topic);
         keys.retain(|key| key != "watermark");
-        let mut once = keys.clone();
-        once.dedup();
-        once.sort_by_key(|key| key.split('/').nth(2).unwrap().parse::<u32>().unwrap());
-        once.dedup();
-        assert_eq!(once.len(), 30, "{keys:?}");
+        let mut once: Vec<String> = Vec::new();
+        for key in &keys {
+            if !once.contains(key) {
+                once.push(key.clone());
+            }
+        }
+        // The first of each is in order.
+        let expected = (0..10).flat_map(|message| (0..3).map(move |row| (message, row)));
+        let expected = expected.map(|(message, row)| format!("a/{:016x}/{message}/{row}", 7));
+        assert_eq!(once, expected.collect::<Vec<_>>(), "{keys:?}");
     }
 }
 
@@ -241,6 +271,89 @@ fn what_waited_when_the_process_ended_is_sent_by_the_next_one() {
 }
 
 #[test]
+fn a_topic_that_is_made_again_with_other_partitions_is_found() {
+    let (broker, home) = (TestBroker::default(), tempfile::tempdir().unwrap());
+    *broker.failures.lock().unwrap() = u32::MAX;
+    let mut forwarder = forwarder(&broker, home.path());
+    let of = fragment("select bytes from IO", PlacementStrategy::Rows);
+    let topic = forwarder.add("q", 0, &of.plan).unwrap();
+    for host in ["a", "b", "c", "d", "e"] {
+        forwarder.rows(&topic, &origin(host, 1), &rows(&[1]));
+    }
+    forwarder.advance(SECOND);
+    until("the failure is reported", || {
+        forwarder.status().0.failure.is_some()
+    });
+    *broker.partitions.lock().unwrap() = 1;
+    *broker.failures.lock().unwrap() = 0;
+    until("all arrive", || broker.all(&topic).len() >= 6);
+    assert_eq!(broker.keys(&topic, 0).len(), 6);
+    forwarder.close();
+}
+
+#[test]
+fn an_end_does_not_wait_for_a_broker_that_does_not_answer() {
+    let home = tempfile::tempdir().unwrap();
+    let broker = TestBroker {
+        pause: Duration::from_secs(3_600),
+        ..TestBroker::default()
+    };
+    let mut first = forwarder(&broker, home.path());
+    let of = fragment("select bytes from IO", PlacementStrategy::Rows);
+    let topic = first.add("q", 0, &of.plan).unwrap();
+    first.rows(&topic, &origin("a", 1), &rows(&[1]));
+    first.close();
+    let working = TestBroker::default();
+    let second = forwarder(&working, home.path());
+    until("the next process sends it", || {
+        working.all(&topic).len() == 1
+    });
+    second.close();
+}
+
+#[test]
+fn a_row_that_cannot_be_encoded_takes_no_other_with_it() {
+    let (broker, home) = (TestBroker::default(), tempfile::tempdir().unwrap());
+    let mut forwarder = forwarder(&broker, home.path());
+    let query = "select vm, sum(bytes) from IO [range 1 s slide 1 s] group by vm";
+    let of = fragment(query, PlacementStrategy::Partials);
+    let topic = forwarder.add("q", 0, &of.plan).unwrap();
+    let Node::Partial { calls, .. } = &of.plan.node else {
+        panic!("{}", of.plan);
+    };
+    let mut state = calls[0].function.append_only_state(&calls[0]);
+    state.resize(1);
+    let (values, mut none) = (Column::ints(vec![5]), ColumnBuilder::new(Type::Int, 0));
+    state
+        .update(&[0], &[1], &[values], &[false], &mut none)
+        .unwrap();
+    let mut bytes = Vec::new();
+    state.partial(0, &mut bytes);
+    let states = [bytes, vec![9, 9]].map(|bytes| Value::Bytes(bytes.into()));
+    let column = Column::from_values(Type::Partial, states);
+    let keys = Column::texts(["a", "b"]);
+    let batch = Batch::stream(
+        vec![SECOND; 2],
+        vec![keys, column, Column::ints(vec![3, 4])],
+    );
+    let counts = of.plan.requests_column();
+    forwarder.rows(
+        &topic,
+        &RowOrigin {
+            counts,
+            ..origin("a", 1)
+        },
+        &batch,
+    );
+    assert_eq!(forwarder.take_lost(), BTreeMap::from([("not_encoded", 4)]));
+    forwarder.advance(0);
+    until("the other arrives", || {
+        broker.all(&topic).iter().any(|key| key.ends_with("/1/0"))
+    });
+    forwarder.close();
+}
+
+#[test]
 fn relations_are_not_forwarded() {
     let (broker, home) = (TestBroker::default(), tempfile::tempdir().unwrap());
     let mut forwarder = forwarder(&broker, home.path());
@@ -267,7 +380,7 @@ fn read(reader: &mut ForwardSpoolReader) -> Vec<String> {
         if let Some(chunk) = reader.next(Duration::ZERO).unwrap() {
             let text = |m: &TopicMessage| String::from_utf8(m.key.clone()).unwrap();
             keys.extend(chunk.messages.iter().map(text));
-            reader.acknowledge(chunk).unwrap();
+            reader.acknowledge(chunk);
         }
     }
     reader.save().unwrap();
@@ -287,11 +400,12 @@ fn a_full_spool_drops_the_oldest_messages_and_counts_them() {
         spool.flush().unwrap();
     }
     assert!(spool.waiting_bytes() <= 200_000);
-    let (lost, keys) = (spool.take_lost(), read(&mut reader));
+    let lost = spool.take_lost().remove("spool_full").unwrap();
+    let keys = read(&mut reader);
     assert_eq!(lost % 2, 0);
     assert_eq!(keys, names(lost / 2..1_000));
     assert!(keys.len() > 150, "{}", keys.len());
-    assert_eq!(spool.take_lost(), 0);
+    assert!(spool.take_lost().is_empty());
     // A message longer than the spool takes the place of all others.
     spool.push(&TopicMessage {
         value: vec![0; 300_000],
@@ -300,7 +414,9 @@ fn a_full_spool_drops_the_oldest_messages_and_counts_them() {
     spool.flush().unwrap();
     spool.push(&message(1_001));
     spool.flush().unwrap();
-    assert_eq!(read(&mut reader).last().unwrap(), "1001");
+    // It is then the oldest one.
+    assert_eq!(spool.take_lost(), BTreeMap::from([("spool_full", 2)]));
+    assert_eq!(read(&mut reader), ["1001"]);
 }
 
 #[test]
@@ -352,7 +468,72 @@ fn torn_and_damaged_files_lose_only_what_they_must() {
     damaged[middle] ^= 1;
     fs::write(segment(), damaged).unwrap();
     assert_eq!(read(&mut reader), [names(0..9), names(20..22)].concat());
-    assert_eq!(spool.take_lost(), 3 * 2);
+    assert_eq!(
+        spool.take_lost(),
+        BTreeMap::from([("spool_damaged", 3 * 2)])
+    );
+}
+
+#[test]
+fn a_file_that_is_missing_is_counted_and_the_next_one_follows() {
+    let home = tempfile::tempdir().unwrap();
+    let (mut spool, mut reader) = ForwardSpool::open(home.path(), 1 << 30).unwrap();
+    spool.push(&message(0));
+    spool.flush().unwrap();
+    for entry in fs::read_dir(home.path()).unwrap() {
+        fs::remove_file(entry.unwrap().path()).unwrap();
+    }
+    assert!(reader.next(Duration::ZERO).unwrap().is_none());
+    assert_eq!(spool.take_lost(), BTreeMap::from([("spool_damaged", 2)]));
+    drop((spool, reader));
+    let (mut spool, mut reader) = ForwardSpool::open(home.path(), 1 << 30).unwrap();
+    spool.push(&message(1));
+    spool.flush().unwrap();
+    assert_eq!(read(&mut reader), ["1"]);
+}
+
+#[test]
+fn messages_that_are_dropped_while_they_are_sent_hold_up_no_other() {
+    let home = tempfile::tempdir().unwrap();
+    let (mut spool, mut reader) = ForwardSpool::open(home.path(), 40_000).unwrap();
+    spool.push(&message(0));
+    spool.flush().unwrap();
+    let sent = reader.next(Duration::ZERO).unwrap().unwrap();
+    // All that was there is dropped, then more follows.
+    for number in 1..200 {
+        spool.push(&message(number));
+        spool.flush().unwrap();
+    }
+    reader.acknowledge(sent);
+    let keys = read(&mut reader);
+    assert_eq!(*keys.last().unwrap(), "199");
+    let lost: u64 = spool.take_lost().values().sum();
+    assert_eq!(keys.len() as u64 + lost / 2, 200);
+}
+
+#[test]
+fn writer_and_reader_work_at_the_same_time() {
+    let home = tempfile::tempdir().unwrap();
+    let (mut spool, mut reader) = ForwardSpool::open(home.path(), 100_000).unwrap();
+    let writer = std::thread::spawn(move || {
+        for number in 0..20_000 {
+            spool.push(&message(number));
+            spool.flush().unwrap();
+        }
+        spool
+    });
+    let mut keys: Vec<u64> = Vec::new();
+    while !writer.is_finished() || !reader.is_empty() {
+        let read = read(&mut reader);
+        keys.extend(read.iter().map(|key| key.parse::<u64>().unwrap()));
+    }
+    let mut spool = writer.join().unwrap();
+    assert!(keys.is_sorted_by(|a, b| a < b), "in order, each once");
+    let lost: u64 = spool.take_lost().values().sum();
+    // What is dropped while it is read is counted as lost and read.
+    let read = keys.len() as u64;
+    assert!(read + lost / 2 >= 20_000, "{read} read, {lost} lost");
+    assert_eq!(keys.last(), Some(&19_999));
 }
 
 #[test]

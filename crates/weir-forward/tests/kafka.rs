@@ -3,8 +3,8 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
+use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use weir_forward::config::{ForwardSasl, ForwardTls, SaslMechanism};
 use weir_forward::{ForwardConfig, Forwarder, RowOrigin, SenderStatus};
 use weir_model::{Batch, Catalog, Column};
@@ -20,42 +20,21 @@ fn secret(home: &Scratch, name: &str, text: &str) -> PathBuf {
     path.into()
 }
 
-/// An authority, and a certificate of `localhost` with its key: the paths of `ca`, `cert`, `key`.
+/// An authority, and a certificate of `localhost` with its key: the paths of PEM files.
 fn certificates(home: &Scratch, name: &str) -> [PathBuf; 3] {
-    let [ca, ca_key, cert, key, request] =
-        ["ca", "ca.key", "cert", "key", "csr"].map(|end| home.file(&format!("{name}.{end}")));
-    let subject = home.write("ext", "subjectAltName=DNS:localhost\n");
-    let openssl = |args: &[&str]| {
-        let output = Command::new("openssl").args(args).output().unwrap();
-        let err = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{err}");
-    };
-    let new = [
-        "req",
-        "-nodes",
-        "-newkey",
-        "ec",
-        "-pkeyopt",
-        "ec_paramgen_curve:P-256",
-    ];
-    let authority = ["-x509", "-days", "2", "-subj", "/CN=authority"];
-    openssl(&[&new[..], &authority, &["-keyout", &ca_key, "-out", &ca]].concat());
-    let own = ["-subj", "/CN=localhost", "-keyout", &key, "-out", &request];
-    openssl(&[&new[..], &own].concat());
-    let sign = [
-        "x509", "-req", "-days", "2", "-in", &request, "-extfile", &subject,
-    ];
-    let by = [
-        "-CA",
-        &ca,
-        "-CAkey",
-        &ca_key,
-        "-CAcreateserial",
-        "-out",
-        &cert,
-    ];
-    openssl(&[&sign[..], &by].concat());
-    [ca, cert, key].map(PathBuf::from)
+    let mut authority = CertificateParams::default();
+    authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let [ca_key, key] = [(); 2].map(|()| KeyPair::generate().unwrap());
+    let ca = authority.self_signed(&ca_key).unwrap();
+    let issuer = Issuer::new(authority, ca_key);
+    let own = CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
+    let certificate = own.signed_by(&key, &issuer).unwrap();
+    [
+        ("ca", ca.pem()),
+        ("certificate", certificate.pem()),
+        ("key", key.serialize_pem()),
+    ]
+    .map(|(end, text)| home.write(&format!("{name}.{end}"), &text).into())
 }
 
 /// What becomes of a row that is forwarded with this configuration.

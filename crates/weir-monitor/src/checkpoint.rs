@@ -143,6 +143,7 @@ impl Monitor {
         match state.saved(patient) {
             Some(Ok(())) => {
                 self.save_took = now.saturating_sub(self.saved_at).max(0);
+                self.saved_to[0] = self.saved_to[1];
                 for agent in self.agents.values_mut() {
                     agent.safe = agent.safe.max(agent.saving);
                 }
@@ -197,6 +198,7 @@ impl Monitor {
 
     fn save_with(&mut self, queries: Vec<SavedQuery>, files: Vec<PathBuf>) {
         let instant = self.watermark;
+        self.saved_to[1] = instant;
         self.saved_any = !queries.is_empty();
         let mut unsettled: HashMap<ChannelId, Account> = HashMap::new();
         let mut lost: HashMap<ChannelId, u64> = HashMap::new();

@@ -68,7 +68,14 @@ impl Monitor {
         let Some(forwarding) = &mut self.forwarding else {
             return;
         };
-        for (number, (fragment, channel)) in fragments.enumerate() {
+        let mut fragments = fragments.enumerate().peekable();
+        if fragments.peek().is_none() {
+            let why = "it reads nothing that agents send";
+            tracing::warn!(query = %name, reason = why, "rows are not forwarded");
+            let cause = format!("{name}: {why}");
+            self.own.record(now, None, "not_forwarded", &cause, 1);
+        }
+        for (number, (fragment, channel)) in fragments {
             match forwarding.forwarder.add(name, number, &fragment.plan) {
                 Ok(topic) => {
                     tracing::info!(query = %name, topic = %topic, "rows are forwarded");
@@ -103,7 +110,12 @@ impl Monitor {
         let Some(forwarding) = &mut self.forwarding else {
             return;
         };
-        forwarding.forwarder.advance(self.watermark);
+        // Rows after the last checkpoint may be in time once more if the monitor is killed.
+        let watermark = match self.state {
+            Some(_) => self.watermark.min(self.saved_to[0]),
+            None => self.watermark,
+        };
+        forwarding.forwarder.advance(watermark);
         for (cause, requests) in forwarding.forwarder.take_lost() {
             forwarding.lost = forwarding.lost.saturating_add(requests);
             let value = count(requests);

@@ -268,6 +268,8 @@ pub struct Monitor {
     saved_at: Nanos,
     /// The duration of the last checkpoint.
     save_took: Nanos,
+    /// The instant of the checkpoint on disk, and of the one that is being saved.
+    saved_to: [Nanos; 2],
     /// The checkpoint on disk contains standing queries.
     saved_any: bool,
     /// The next checkpoint is due at once: queries started or ended, or an agent has no room left.
@@ -315,6 +317,7 @@ impl Monitor {
             effect: messages::Effect::default(),
             saved_at: now,
             save_took: 0,
+            saved_to: [now; 2],
             saved_any: false,
             save_soon: false,
             recovery: Recovery::none(),

@@ -115,6 +115,7 @@ impl Monitor {
             self.forgotten.push(agent);
         }
         self.saved_any = !saved.queries.is_empty();
+        self.saved_to = [saved.instant; 2];
         self.recovery = Recovery {
             instant: saved.instant,
             from: saved.resume_from,

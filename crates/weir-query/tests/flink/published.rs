@@ -1,5 +1,5 @@
-//! What agents publish of a query, merged by Flink, has the result of the oracle: partial aggregates
-//! and rows of three hosts, some of them twice, with watermarks between them.
+//! What agents publish of a query, merged by Flink, has the result of the oracle: partial
+//! aggregates and rows of three hosts, some of them twice, with watermarks between them.
 
 use std::fmt::Write;
 

@@ -15,6 +15,15 @@ pub const RESERVED: [&str; 7] = [
     "host", "epoch", "sequence", "position", "ts", "requests", "lost",
 ];
 
+/// The columns that Flink adds, or the statements of [`crate::flink`] do.
+const OF_FLINK: [&str; 5] = [
+    "event_time",
+    "window_start",
+    "window_end",
+    "window_time",
+    "row_number",
+];
+
 /// The aggregates whose states are published as bytes that others merge.
 const SKETCHES: [&str; 2] = ["quantile", "approx_count_distinct"];
 
@@ -279,7 +288,8 @@ fn unique(name: &str, columns: &[PublishedColumn]) -> String {
         plain.insert_str(0, "c_");
     }
     let is_taken = |name: &str| {
-        RESERVED.contains(&name) || columns.iter().any(|column| column.field.name == name)
+        let is_reserved = [&RESERVED[..], &OF_FLINK].concat().contains(&name);
+        is_reserved || columns.iter().any(|column| column.field.name == name)
     };
     let others = (2..).map(|i| format!("{plain}_{i}"));
     let mut candidates = std::iter::once(plain.clone()).chain(others);
