@@ -80,20 +80,52 @@ fn timestamps(nanos: &Int64Array) -> TimestampNanosecondArray {
 }
 
 fn dictionary(ids: &UInt32Array) -> DictionaryArray<Int32Type> {
-    let mut positions: HashMap<u32, i32> = HashMap::new();
-    let mut texts: Vec<&'static str> = Vec::new();
-    let keys: Int32Array = ids
-        .iter()
-        .map(|id| {
-            id.map(|id| {
-                *positions.entry(id).or_insert_with(|| {
-                    texts.push(Symbol::from_id(id).as_str());
-                    (texts.len() - 1) as i32
-                })
-            })
-        })
-        .collect();
-    DictionaryArray::new(keys, Arc::new(StringArray::from(texts)))
+    let mut texts = DictionaryTexts::default();
+    let mut key = |row: usize, id: u32| match ids.is_null(row) {
+        true => 0,
+        false => texts.key(id),
+    };
+    let each = ids.values().iter().enumerate();
+    let keys: Vec<i32> = each.map(|(row, &id)| key(row, id)).collect();
+    let keys = Int32Array::new(keys.into(), ids.nulls().cloned());
+    let texts = texts.ids.into_iter();
+    let texts = texts.map(|id| Some(Symbol::from_id(id).as_str()));
+    DictionaryArray::new(keys, Arc::new(texts.collect::<StringArray>()))
+}
+
+/// The texts of a dictionary, in the order in which they occur.
+#[derive(Default)]
+struct DictionaryTexts {
+    ids: Vec<u32>,
+    /// The keys of all of them, once they are many.
+    keys: HashMap<u32, i32>,
+    /// The previous key.
+    last: usize,
+}
+
+impl DictionaryTexts {
+    /// Texts that are compared one by one. A column of I/O events has few.
+    const FEW: usize = 16;
+
+    /// The key of a text, which is added if it is new.
+    fn key(&mut self, id: u32) -> i32 {
+        if self.ids.get(self.last) == Some(&id) {
+            return self.last as i32;
+        }
+        let found = match self.ids.len() <= Self::FEW {
+            true => self.ids.iter().position(|known| *known == id),
+            false => self.keys.get(&id).map(|&key| key as usize),
+        };
+        self.last = found.unwrap_or_else(|| self.add(id));
+        self.last as i32
+    }
+
+    fn add(&mut self, id: u32) -> usize {
+        let key = self.ids.len();
+        self.ids.push(id);
+        self.keys.insert(id, key as i32);
+        key
+    }
 }
 
 fn tallies(column: &TallyArray) -> ArrayRef {
@@ -135,6 +167,30 @@ mod tests {
         assert_eq!(dictionary.values().len(), 2);
         assert_eq!(dictionary.keys().value(2), 0);
         assert!(array.is_null(3));
+    }
+
+    #[test]
+    fn few_and_many_texts_have_the_keys_of_their_first_rows() {
+        for texts in [1, 16, 17, 300] {
+            let text = |row: usize| format!("text {}", row * row % texts);
+            let rows: Vec<String> = (0..1000).map(text).collect();
+            let column = Column::texts(rows.iter().map(String::as_str));
+            let array = arrow_array(&column, Type::Text);
+            let dictionary = array.as_dictionary::<Int32Type>();
+            let values = dictionary.values().as_string::<i32>();
+            let mut firsts: Vec<&str> = Vec::new();
+            for (row, text) in rows.iter().enumerate() {
+                if !firsts.contains(&text.as_str()) {
+                    firsts.push(text);
+                }
+                let key = dictionary.keys().value(row) as usize;
+                assert_eq!(
+                    (values.value(key), firsts[key]),
+                    (text.as_str(), values.value(key))
+                );
+            }
+            assert_eq!(values.len(), firsts.len());
+        }
     }
 
     #[test]

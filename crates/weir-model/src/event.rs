@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 
 use crate::{Alias, ClosedSet, Field, Nanos, Operand, SECTOR_BYTES, Schema, Symbol, Type, Unit};
 
-pub use rows::{EventBatch, IoBatch};
+pub use rows::{EventBatch, IoBatch, IoRows};
 
 /// The type of an event in `IOstream` (thesis, Table 3.1, `Type`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

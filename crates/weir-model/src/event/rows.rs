@@ -4,10 +4,10 @@
 use std::sync::LazyLock;
 
 use arrow_array::{Int64Array, UInt32Array};
-use arrow_buffer::{BooleanBuffer, NullBuffer};
+use arrow_buffer::{NullBuffer, NullBufferBuilder};
 
 use super::{Access, Event, EventKind, IoEvent, Op, event_columns, io_columns};
-use crate::{Batch, Column, Field, Symbol};
+use crate::{Batch, Column, Field, Nanos, Symbol};
 
 /// The columns common to `IOstream` and `IO`, and those of `IO` alone.
 static EVENT_COLUMNS: LazyLock<Vec<(Field, Access<Event>)>> = LazyLock::new(event_columns);
@@ -95,6 +95,10 @@ fn store<R>(
     Some(())
 }
 
+/// Rows whose columns are built at once: their events stay in the processor's first cache until
+/// each column has their values.
+const BLOCK_ROWS: usize = 64;
+
 /// Converts events to batches of `IOstream`; columns that were not requested are NULL and cost
 /// nothing.
 pub struct EventBatch {
@@ -108,6 +112,26 @@ pub struct IoBatch {
     own: Vec<Option<Access<IoEvent>>>,
 }
 
+/// Builds batches of `IO` from completed requests that are added one by one; columns that were not
+/// requested are NULL and cost nothing.
+pub struct IoRows {
+    columns: IoBatch,
+    /// Whether any column was requested.
+    has_columns: bool,
+    ts: Vec<i64>,
+    values: Vec<Values>,
+    /// Rows whose values are not in the columns yet.
+    block: Vec<IoEvent>,
+}
+
+/// The values of a column so far.
+enum Values {
+    /// The column was not requested.
+    None,
+    Int(Vec<i64>, NullBufferBuilder),
+    Text(Vec<u32>, NullBufferBuilder),
+}
+
 impl EventBatch {
     /// A builder of the columns at the positions `wanted`; `None` means all.
     pub fn new(wanted: Option<&[usize]>) -> EventBatch {
@@ -119,12 +143,12 @@ impl EventBatch {
     /// The batch of `events`, which are in timestamp order.
     pub fn build(&self, events: &[Event]) -> Batch {
         let ts: Vec<i64> = events.iter().map(|e| e.ts).collect();
-        let columns = self
-            .columns
-            .iter()
-            .map(|get| column(events, |e| e, *get))
-            .collect();
-        Batch::stream(ts, columns)
+        let capacity = events.len();
+        let mut values: Vec<Values> = empty_values(&self.columns, capacity).collect();
+        for block in events.chunks(BLOCK_ROWS) {
+            append(&mut values, &self.columns, block, |event| event);
+        }
+        Batch::stream(ts, columns(&mut values, capacity))
     }
 }
 
@@ -139,12 +163,68 @@ impl IoBatch {
     /// The batch of `events`, which are in order of completion.
     pub fn build(&self, events: &[IoEvent]) -> Batch {
         let ts: Vec<i64> = events.iter().map(|e| e.event.ts).collect();
-        let event = self
-            .event
-            .iter()
-            .map(|get| column(events, |e| &e.event, *get));
-        let own = self.own.iter().map(|get| column(events, |e| e, *get));
-        Batch::stream(ts, event.chain(own).collect())
+        let mut values = self.values(events.len());
+        for block in events.chunks(BLOCK_ROWS) {
+            self.append(&mut values, block);
+        }
+        Batch::stream(ts, columns(&mut values, events.len()))
+    }
+
+    fn values(&self, capacity: usize) -> Vec<Values> {
+        let event = empty_values(&self.event, capacity);
+        event.chain(empty_values(&self.own, capacity)).collect()
+    }
+
+    fn append(&self, values: &mut [Values], block: &[IoEvent]) {
+        let (event, own) = values.split_at_mut(self.event.len());
+        append(event, &self.event, block, |row| &row.event);
+        append(own, &self.own, block, |row| row);
+    }
+}
+
+impl IoRows {
+    /// A builder of the columns at the positions `wanted`; `None` means all.
+    pub fn new(wanted: Option<&[usize]>) -> IoRows {
+        let columns = IoBatch::new(wanted);
+        let is_wanted = |values: &Values| !matches!(values, Values::None);
+        let values = columns.values(0);
+        IoRows {
+            has_columns: values.iter().any(is_wanted),
+            columns,
+            ts: Vec::new(),
+            values,
+            block: Vec::with_capacity(BLOCK_ROWS),
+        }
+    }
+
+    /// Adds the row at `ts`, not before the previous one. `event` makes it; it is not called if no
+    /// column was requested.
+    pub fn push(&mut self, ts: Nanos, event: impl FnOnce() -> IoEvent) {
+        self.ts.push(ts);
+        if self.has_columns {
+            self.block.push(event());
+            if self.block.len() == BLOCK_ROWS {
+                self.append_block();
+            }
+        }
+    }
+
+    /// True without rows since the last batch.
+    pub fn is_empty(&self) -> bool {
+        self.ts.is_empty()
+    }
+
+    /// The batch of the rows since the last one.
+    pub fn finish(&mut self) -> Batch {
+        self.append_block();
+        let rows = self.ts.len();
+        let ts = std::mem::replace(&mut self.ts, Vec::with_capacity(rows));
+        Batch::stream(ts, columns(&mut self.values, rows))
+    }
+
+    fn append_block(&mut self) {
+        self.columns.append(&mut self.values, &self.block);
+        self.block.clear();
     }
 }
 
@@ -161,39 +241,86 @@ fn wanted_columns<R>(
         .collect()
 }
 
-fn column<T, R>(rows: &[T], of: impl Fn(&T) -> &R, get: Option<Access<R>>) -> Column {
-    match get {
-        None => Column::Nulls(rows.len()),
-        Some(Access::Int(get, _) | Access::Derived(get)) => {
-            let (values, nulls) = gather(rows, |row| get(of(row)));
-            Column::Int(Int64Array::new(values.into(), nulls))
-        }
-        Some(Access::Text(get, _)) => {
-            let (values, nulls) = gather(rows, |row| get(of(row)).map(Symbol::id));
-            Column::Text(UInt32Array::new(values.into(), nulls))
+/// No values of each column.
+fn empty_values<R>(columns: &[Option<Access<R>>], capacity: usize) -> impl Iterator<Item = Values> {
+    columns.iter().map(move |access| match access {
+        None => Values::None,
+        Some(Access::Int(..) | Access::Derived(_)) => Values::Int(
+            Vec::with_capacity(capacity),
+            NullBufferBuilder::new(capacity),
+        ),
+        Some(Access::Text(..)) => Values::Text(
+            Vec::with_capacity(capacity),
+            NullBufferBuilder::new(capacity),
+        ),
+    })
+}
+
+/// Appends the values of a block of rows to each column.
+fn append<T, R>(
+    values: &mut [Values],
+    columns: &[Option<Access<R>>],
+    block: &[T],
+    of: impl Fn(&T) -> &R,
+) {
+    for (values, access) in values.iter_mut().zip(columns) {
+        match (values, access) {
+            (Values::Int(values, nulls), Some(Access::Int(get, _) | Access::Derived(get))) => {
+                gather(values, nulls, block, |row| get(of(row)));
+            }
+            (Values::Text(values, nulls), Some(Access::Text(get, _))) => {
+                gather(values, nulls, block, |row| get(of(row)).map(Symbol::id));
+            }
+            _ => {}
         }
     }
 }
 
 fn gather<T, V: Default>(
-    rows: &[T],
+    values: &mut Vec<V>,
+    nulls: &mut NullBufferBuilder,
+    block: &[T],
     get: impl Fn(&T) -> Option<V>,
-) -> (Vec<V>, Option<NullBuffer>) {
+) {
     let mut missing = 0;
-    let values: Vec<V> = rows
-        .iter()
-        .map(|row| {
-            let value = get(row);
-            missing += usize::from(value.is_none());
-            value.unwrap_or_default()
-        })
-        .collect();
-    let nulls = (missing > 0).then(|| {
-        NullBuffer::new(BooleanBuffer::collect_bool(rows.len(), |i| {
-            get(&rows[i]).is_some()
-        }))
-    });
-    (values, nulls)
+    values.extend(block.iter().map(|row| {
+        let value = get(row);
+        missing += usize::from(value.is_none());
+        value.unwrap_or_default()
+    }));
+    match missing {
+        0 => nulls.append_n_non_nulls(block.len()),
+        _ if missing == block.len() => nulls.append_n_nulls(missing),
+        _ => block
+            .iter()
+            .for_each(|row| nulls.append(get(row).is_some())),
+    }
+}
+
+/// The columns of `rows` rows; `values` are then empty.
+fn columns(values: &mut [Values], rows: usize) -> Vec<Column> {
+    let take = |values: &mut Values| match values {
+        Values::None => Column::Nulls(rows),
+        Values::Int(values, nulls) => match finished(values, nulls, rows) {
+            (_, Some(nulls)) if nulls.null_count() == rows => Column::Nulls(rows),
+            (values, nulls) => Column::Int(Int64Array::new(values.into(), nulls)),
+        },
+        Values::Text(values, nulls) => match finished(values, nulls, rows) {
+            (_, Some(nulls)) if nulls.null_count() == rows => Column::Nulls(rows),
+            (values, nulls) => Column::Text(UInt32Array::new(values.into(), nulls)),
+        },
+    };
+    values.iter_mut().map(take).collect()
+}
+
+/// The values with their NULLs, and room for as many.
+fn finished<V>(
+    values: &mut Vec<V>,
+    nulls: &mut NullBufferBuilder,
+    rows: usize,
+) -> (Vec<V>, Option<NullBuffer>) {
+    let next = Vec::with_capacity(rows);
+    (std::mem::replace(values, next), nulls.finish())
 }
 
 #[cfg(test)]
