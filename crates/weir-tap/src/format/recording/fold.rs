@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 
 use arrow_array::{Array, Int64Array, UInt32Array};
+use arrow_buffer::NullBuffer;
 use foldhash::fast::RandomState;
 use weir_model::{Batch, Column, EventKind};
 
@@ -49,10 +50,14 @@ pub fn fold(batch: &Batch, events: i64) -> FoldedRows {
 fn added(batch: &Batch, own: &[Column], requests: &[Option<u32>], events: i64) -> Vec<Column> {
     let (at, len) = (&*AT, requests.len());
     let of_requests = |column: usize| {
+        if let Column::Nulls(_) = batch.columns[column] {
+            return Column::Nulls(len);
+        }
         let column = ColumnNumbers::of(&batch.columns[column]);
         let value = |request: &Option<u32>| request.and_then(|row| column.get(row as usize));
         Column::Int(requests.iter().map(value).collect::<Int64Array>())
     };
+    let has_known = KnownAtIssue::of(batch);
     let ts = ColumnNumbers::of(&own[0]);
     let ts: Vec<i64> = (0..len)
         .map(|row| ts.get(row).unwrap_or_default())
@@ -61,7 +66,7 @@ fn added(batch: &Batch, own: &[Column], requests: &[Option<u32>], events: i64) -
         REQUEST => {
             let kind = |request: &Option<u32>| match request {
                 None => 0,
-                Some(request) if has_known(batch, *request) => KNOWN_AT_ISSUE,
+                Some(request) if has_known.at(*request as usize) => KNOWN_AT_ISSUE,
                 Some(_) => EVENT_ONLY,
             };
             let each = requests.iter();
@@ -109,7 +114,7 @@ fn pairs(batch: &Batch) -> Vec<(u32, u32)> {
     let [request, ..] = EventKind::ALL.map(|kind| kind.symbol().id());
     let number = ColumnNumbers::of(&batch.columns[at.req_id]);
     let issued = ColumnNumbers::of(&batch.columns[at.issue_ts]);
-    let mut open: HashMap<i64, u32, RandomState> = HashMap::default();
+    let mut open = OpenRequests::of(number, batch.len());
     let mut pairs = Vec::with_capacity(batch.len() / 2);
     for (row, kind) in (0..).zip(kinds.values()) {
         let at = row as usize;
@@ -119,7 +124,7 @@ fn pairs(batch: &Batch) -> Vec<(u32, u32)> {
         if *kind == request {
             open.insert(number, row);
         } else if let Some(issued) = issued.get(at)
-            && let Some(request) = open.remove(&number)
+            && let Some(request) = open.remove(number)
             && batch.ts[request as usize] == issued
         {
             pairs.push((request, row));
@@ -128,37 +133,135 @@ fn pairs(batch: &Batch) -> Vec<(u32, u32)> {
     pairs
 }
 
+/// The rows of requests without a response so far, by the numbers of the requests.
+enum OpenRequests {
+    /// At the position of the number after the first one: the numbers of a trace and of a disk
+    /// follow each other.
+    Dense {
+        first: i64,
+        rows: Vec<Option<u32>>,
+    },
+    Sparse(HashMap<i64, u32, RandomState>),
+}
+
+impl OpenRequests {
+    /// Positions for each row, at most, if there is one for each number.
+    const POSITIONS_PER_ROW: u64 = 4;
+
+    /// Without a request, for the numbers of so many rows.
+    fn of(numbers: ColumnNumbers, rows: usize) -> OpenRequests {
+        let each = || (0..rows).filter_map(|row| numbers.get(row));
+        let first = each().min().unwrap_or(0);
+        let last = each().max().unwrap_or(0);
+        let between = last.abs_diff(first);
+        match between < Self::POSITIONS_PER_ROW * rows as u64 {
+            true => OpenRequests::Dense {
+                first,
+                rows: vec![None; between as usize + 1],
+            },
+            false => OpenRequests::Sparse(HashMap::default()),
+        }
+    }
+
+    fn insert(&mut self, number: i64, row: u32) {
+        match self {
+            OpenRequests::Dense { first, rows } => {
+                rows[number.abs_diff(*first) as usize] = Some(row);
+            }
+            OpenRequests::Sparse(rows) => {
+                rows.insert(number, row);
+            }
+        }
+    }
+
+    fn remove(&mut self, number: i64) -> Option<u32> {
+        match self {
+            OpenRequests::Dense { first, rows } => rows[number.abs_diff(*first) as usize].take(),
+            OpenRequests::Sparse(rows) => rows.remove(&number),
+        }
+    }
+}
+
 /// Removes the pairs whose request has values that do not follow from the response.
 fn retain_equal(batch: &Batch, pairs: &mut Vec<(u32, u32)>) {
     let at = &*AT;
     let known = [at.wait, at.in_flight, at.seek];
     let of_request_only = [at.kind, at.agent_ts, at.monitor_ts, at.error];
+    let has_known = KnownAtIssue::of(batch);
     for (position, column) in batch.columns.iter().enumerate() {
         // The first one is the time of the row.
         let is_shared = (1..at.finished).contains(&position);
         if is_shared && !of_request_only.contains(&position) {
-            pairs.retain(|&(request, response)| {
-                are_equal(column, request as usize, response as usize)
-            });
+            retain_equal_values(column, pairs);
         } else if known.contains(&position) {
             pairs.retain(|&(request, response)| {
                 let (request, response) = (request as usize, response as usize);
-                match has_known(batch, request as u32) {
+                match has_known.at(request) {
                     true => are_equal(column, request, response),
                     false => column.is_null(request),
                 }
             });
         } else if position >= at.finished || position == at.error {
-            pairs.retain(|&(request, _)| column.is_null(request as usize));
+            let nulls = Nulls::of(column);
+            pairs.retain(|&(request, _)| nulls.at(request as usize));
         }
     }
 }
 
-/// Whether a request has columns that are known at its issue.
-fn has_known(batch: &Batch, request: u32) -> bool {
-    let known = [AT.wait, AT.in_flight, AT.seek];
-    let mut columns = known.iter().map(|&at| &batch.columns[at]);
-    columns.any(|column| !column.is_null(request as usize))
+/// Removes the pairs whose request and response have different values in a column.
+fn retain_equal_values(column: &Column, pairs: &mut Vec<(u32, u32)>) {
+    fn equal<T: PartialEq>(values: &[T], pairs: &mut Vec<(u32, u32)>) {
+        pairs.retain(|&(one, other)| values[one as usize] == values[other as usize]);
+    }
+    match column {
+        Column::Nulls(_) => {}
+        Column::Int(values) if values.nulls().is_none() => equal(values.values(), pairs),
+        Column::Text(ids) if ids.nulls().is_none() => equal(ids.values(), pairs),
+        _ => pairs.retain(|&(one, other)| are_equal(column, one as usize, other as usize)),
+    }
+}
+
+/// The NULLs of a column.
+enum Nulls<'a> {
+    None,
+    All,
+    Some(&'a NullBuffer),
+    /// Those of a column without a bitmap.
+    Of(&'a Column),
+}
+
+impl<'a> Nulls<'a> {
+    fn of(column: &'a Column) -> Nulls<'a> {
+        match (column, column.nulls()) {
+            (Column::Nulls(_), _) => Nulls::All,
+            (Column::Tally(_), _) => Nulls::Of(column),
+            (_, None) => Nulls::None,
+            (_, Some(nulls)) => Nulls::Some(nulls),
+        }
+    }
+
+    fn at(&self, row: usize) -> bool {
+        match self {
+            Nulls::None => false,
+            Nulls::All => true,
+            Nulls::Some(nulls) => nulls.is_null(row),
+            Nulls::Of(column) => column.is_null(row),
+        }
+    }
+}
+
+/// Which requests have columns that are known at their issue.
+struct KnownAtIssue<'a>([Nulls<'a>; 3]);
+
+impl<'a> KnownAtIssue<'a> {
+    fn of(batch: &'a Batch) -> KnownAtIssue<'a> {
+        let known = [AT.wait, AT.in_flight, AT.seek];
+        KnownAtIssue(known.map(|at| Nulls::of(&batch.columns[at])))
+    }
+
+    fn at(&self, request: usize) -> bool {
+        self.0.iter().any(|nulls| !nulls.at(request))
+    }
 }
 
 fn are_equal(column: &Column, one: usize, other: usize) -> bool {
@@ -191,8 +294,12 @@ fn keep_order(batch: &Batch, requests: &mut [Option<u32>]) {
             .iter()
             .take_while(|ts| **ts == batch.ts[start]);
         let end = start + same.count();
+        if end - start == 1 {
+            start = end;
+            continue;
+        }
         let folded = (start..end).filter(|&row| response_of[row].is_some());
-        if end - start > 1 && folded.clone().next().is_some() {
+        if folded.clone().next().is_some() {
             let folded: Vec<usize> = folded.collect();
             let mut delivered = Vec::with_capacity(end - start);
             for row in (start..end).filter(|&row| response_of[row].is_none()) {

@@ -238,7 +238,7 @@ pub fn seeks(len: usize, columns: &[Column]) -> Vec<i64> {
         .map(|row| (number.or_zero(row), row as u32))
         .collect();
     order.sort();
-    let mut disks: HashMap<Disk, LastRequest, RandomState> = HashMap::default();
+    let mut disks: HashMap<Disk, Option<LastRequest>, RandomState> = HashMap::default();
     let mut predicted = vec![0; len];
     for (number, row) in order {
         let row = row as usize;
@@ -246,21 +246,21 @@ pub fn seeks(len: usize, columns: &[Column]) -> Vec<i64> {
             continue;
         };
         let end = first.wrapping_add(sectors.or_zero(row)).wrapping_sub(1);
-        let of = disk(row);
-        let before = match disks.get(&of) {
+        let last = disks.entry(disk(row)).or_default();
+        let before = match &*last {
             // A request and its response that are two rows.
             Some(last) if last.number == number => last.end_before,
-            last => last.map(|last| last.end),
+            Some(last) => Some(last.end),
+            None => None,
         };
         if let Some(before) = before {
             predicted[row] = first.wrapping_sub(before);
         }
-        let last = LastRequest {
+        *last = Some(LastRequest {
             number,
             end,
             end_before: before,
-        };
-        disks.insert(of, last);
+        });
     }
     predicted
 }
