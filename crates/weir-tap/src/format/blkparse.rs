@@ -97,7 +97,7 @@ impl Reader for Blkparse {
             match line.text().and_then(|text| self.names.line(text)) {
                 Ok(Line::Action(ts, action)) => out.push(TraceRecord {
                     ts,
-                    what: What::Action(action),
+                    what: What::Action(action.into()),
                 }),
                 Ok(Line::Other) => {}
                 Ok(Line::Skipped) => faults.count("skipped", "not_block_io", 1),

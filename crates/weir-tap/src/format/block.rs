@@ -18,7 +18,7 @@
 
 use weir_model::{Event, EventKind, IoEvent, Nanos, Op, Symbol};
 
-use super::disks::Disks;
+use super::disks::{Disks, disk_of};
 use super::table::{REQUESTS_MAX, RequestKey, SectorRange, Table};
 
 /// The action on a bio or request.
@@ -72,15 +72,15 @@ pub struct Action {
 pub struct Unpaired;
 
 /// A bio or request that waits for its issue.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Waiting {
     since: Nanos,
     sectors: i64,
     pid: Option<i64>,
     comm: Option<Symbol>,
     merges: i64,
-    /// Its row `Q`, if it was issued before and requeued.
-    issued: Option<IoEvent>,
+    /// Its row `Q`, if it was issued before and requeued. Few requests are.
+    issued: Option<Box<IoEvent>>,
 }
 
 /// A request that was issued to the device.
@@ -210,25 +210,31 @@ impl BlockLayer {
             self.keep_waiting(place, whole);
             return;
         }
-        let part = |sectors| Waiting { sectors, ..whole };
+        let part = |sectors| Waiting {
+            sectors,
+            ..whole.clone()
+        };
         self.keep_waiting(place, part(first));
         self.keep_waiting(place.at(at), part(whole.sectors - first));
     }
 
     fn issue(&mut self, ts: Nanos, place: RequestKey, action: &Action) -> Option<IoEvent> {
         let waited = self.waiting.take(place, action.sectors);
+        let waited = waited.as_ref();
         let inserted = waited.map(|w| w.since);
-        if let Some(row) = waited.and_then(|w| w.issued) {
+        if let Some(row) = waited.and_then(|w| w.issued.as_deref().copied()) {
             self.disks.outstanding(&row.event, 1);
             self.fly(place, ts, row, inserted);
             return None;
         }
         let mut event = self.event(ts, EventKind::Request, action, action.sectors, waited);
         event.cpu = action.cpu;
-        let (in_flight, seek_sectors) = self.disks.issue(&event);
+        let issued = self
+            .disks
+            .issue(disk_of(&event), event.sector, event.sectors);
         let row = IoEvent {
-            in_flight,
-            seek_sectors,
+            in_flight: issued.in_flight,
+            seek_sectors: issued.seek_sectors,
             ..IoEvent::new(event)
         };
         self.fly(place, ts, row, inserted);
@@ -241,7 +247,7 @@ impl BlockLayer {
         kind: EventKind,
         action: &Action,
         sectors: i64,
-        waited: Option<Waiting>,
+        waited: Option<&Waiting>,
     ) -> Event {
         self.req_id += 1;
         let sector = (action.op != Op::Flush).then_some(action.sector);
@@ -277,7 +283,7 @@ impl BlockLayer {
             pid: event.pid,
             comm: event.comm,
             merges: event.merges.unwrap_or(0),
-            issued: Some(request.row),
+            issued: Some(Box::new(request.row)),
         };
         self.keep_waiting(place, waiting);
     }
@@ -313,7 +319,7 @@ impl BlockLayer {
 
     fn unissued(&mut self, ts: Nanos, bio: Waiting, action: &Action) -> IoEvent {
         let kind = EventKind::Response;
-        let mut event = self.event(ts, kind, action, bio.sectors, Some(bio));
+        let mut event = self.event(ts, kind, action, bio.sectors, Some(&bio));
         end(&mut event, action.error);
         IoEvent {
             latency_ns: Some(ts - bio.since),

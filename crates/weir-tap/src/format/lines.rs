@@ -4,7 +4,8 @@
 use weir_model::{Level, Nanos, Op};
 
 use super::Faults;
-use super::record::{Extent, Reader, TraceRecord, TraceRequest, What, name, nanos};
+use super::names::Names;
+use super::record::{Extent, Reader, TraceRecord, TraceRequest, What, nanos};
 use super::source::Input;
 use crate::TapError;
 
@@ -89,10 +90,14 @@ impl LineFormat {
     /// Reads a trace.
     pub fn reader(&self, input: Input) -> Box<dyn Reader> {
         Box::new(LineReader {
-            format: *self,
-            stem: input.stem().to_owned(),
+            requests: Requests {
+                format: *self,
+                stem: input.stem().to_owned(),
+                clock: 0,
+                vms: Names::default(),
+                disks: Names::default(),
+            },
             input,
-            clock: 0,
         })
     }
 
@@ -103,12 +108,19 @@ impl LineFormat {
 }
 
 struct LineReader {
-    format: LineFormat,
     input: Input,
+    requests: Requests,
+}
+
+/// What lines are converted by.
+struct Requests {
+    format: LineFormat,
     /// The name of the disk if the format has none.
     stem: String,
     /// Time of the next issue in a closed loop.
     clock: Nanos,
+    vms: Names,
+    disks: Names,
 }
 
 impl Reader for LineReader {
@@ -122,11 +134,12 @@ impl Reader for LineReader {
                 faults.bad(offset, "the line is too long")?;
                 continue;
             };
-            if is_blank(bytes) || (self.format.is_header)(bytes) {
+            let format = &self.requests.format;
+            if is_blank(bytes) || (format.is_header)(bytes) {
                 continue;
             }
-            let asked = self.format.parse_line(bytes);
-            match asked.and_then(|a| record(&self.format, &self.stem, &mut self.clock, &a)) {
+            let asked = format.parse_line(bytes);
+            match asked.and_then(|asked| self.requests.record(&asked)) {
                 Ok(record) => out.push(record),
                 Err(reason) => faults.bad(offset, reason)?,
             }
@@ -139,42 +152,35 @@ impl Reader for LineReader {
     }
 
     fn knows_responses(&self) -> bool {
-        self.format.knows_responses
+        self.requests.format.knows_responses
     }
 }
 
-fn record(
-    format: &LineFormat,
-    stem: &str,
-    clock: &mut Nanos,
-    asked: &Asked,
-) -> Result<TraceRecord, String> {
-    let mut request = TraceRequest::new(asked.op, asked.extent, format.level);
-    request.event.vm = asked.vm.map(name).transpose()?;
-    let disk = Some(name(asked.disk.unwrap_or(stem))?);
-    match format.level {
-        Level::Vdisk => request.event.vdisk = disk,
-        Level::Vfs | Level::Block | Level::Guest => request.event.pdisk = disk,
+impl Requests {
+    fn record(&mut self, asked: &Asked) -> Result<TraceRecord, String> {
+        let mut request = TraceRequest::new(asked.op, asked.extent, self.format.level);
+        request.vm = asked.vm.map(|vm| self.vms.symbol(vm)).transpose()?;
+        let disk = asked.disk.unwrap_or(&self.stem);
+        request.disk = Some(self.disks.symbol(disk)?);
+        request.latency_ns = asked.latency_ns;
+        let latency = asked.latency_ns.unwrap_or(0);
+        let out_of_range = || "the time is out of range".to_owned();
+        let ts = match asked.when {
+            When::At(ts) => ts,
+            When::Closed { think_ns } => {
+                let issued = self.clock;
+                let done = issued.checked_add(latency).ok_or_else(out_of_range)?;
+                self.clock = done.checked_add(think_ns).ok_or_else(out_of_range)?;
+                request.without_wait = true;
+                issued
+            }
+        };
+        ts.checked_add(latency).ok_or_else(out_of_range)?;
+        Ok(TraceRecord {
+            ts,
+            what: What::Request(request),
+        })
     }
-    request.latency_ns = asked.latency_ns;
-    let latency = asked.latency_ns.unwrap_or(0);
-    let out_of_range = || "the time is out of range".to_owned();
-    let ts = match asked.when {
-        When::At(ts) => ts,
-        When::Closed { think_ns } => {
-            let issued = *clock;
-            let done = issued.checked_add(latency).ok_or_else(out_of_range)?;
-            *clock = done.checked_add(think_ns).ok_or_else(out_of_range)?;
-            request.wait_ns = Some(0);
-            request.service_ns = asked.latency_ns;
-            issued
-        }
-    };
-    ts.checked_add(latency).ok_or_else(out_of_range)?;
-    Ok(TraceRecord {
-        ts,
-        what: What::Request(request),
-    })
 }
 
 fn is_blank(line: &[u8]) -> bool {
@@ -251,9 +257,49 @@ fn exactly<'a, const N: usize>(
 /// # Errors
 /// If the field is not one.
 pub fn whole(what: &str, field: &str) -> Result<u64, String> {
-    field
-        .parse()
-        .map_err(|_| format!("the {what} `{}` is not an integer", excerpt(field)))
+    let parsed = decimal(field.as_bytes()).or_else(|| field.parse().ok());
+    parsed.ok_or_else(|| format!("the {what} `{}` is not an integer", excerpt(field)))
+}
+
+/// Decimal digits that a `u64` holds, whatever they are.
+const DIGITS_MAX: usize = 19;
+
+/// The number of at most [`DIGITS_MAX`] decimal digits.
+fn decimal(digits: &[u8]) -> Option<u64> {
+    if digits.is_empty() || digits.len() > DIGITS_MAX {
+        return None;
+    }
+    let (eights, rest) = digits.as_chunks::<8>();
+    let mut number = 0;
+    for eight in eights {
+        number = number * 100_000_000 + eight_digits(*eight)?;
+    }
+    for digit in rest {
+        let digit = digit.wrapping_sub(b'0');
+        if digit > 9 {
+            return None;
+        }
+        number = number * 10 + u64::from(digit);
+    }
+    Some(number)
+}
+
+/// The number of eight decimal digits, all at once: neighbours are joined to pairs, pairs to
+/// numbers of four digits, and these to one (D. Lemire, Quickly parsing eight digits, 2018).
+fn eight_digits(digits: [u8; 8]) -> Option<u64> {
+    const ZEROES: u64 = 0x3030_3030_3030_3030;
+    const TO_HIGH_BIT: u64 = 0x4646_4646_4646_4646;
+    const HIGH_BITS: u64 = 0x8080_8080_8080_8080;
+    const EVERY_SECOND_PAIR: u64 = 0x0000_00ff_0000_00ff;
+    let digits = u64::from_le_bytes(digits);
+    let values = digits.wrapping_sub(ZEROES);
+    if (digits.wrapping_add(TO_HIGH_BIT) | values) & HIGH_BITS != 0 {
+        return None;
+    }
+    let pairs = values.wrapping_mul(10).wrapping_add(values >> 8);
+    let first = (pairs & EVERY_SECOND_PAIR).wrapping_mul(100 + (1_000_000 << 32));
+    let second = ((pairs >> 16) & EVERY_SECOND_PAIR).wrapping_mul(1 + (10_000 << 32));
+    Some(first.wrapping_add(second) >> 32)
 }
 
 /// A decimal number of units of `unit_ns` nanoseconds, exactly; fractions of a nanosecond are
@@ -295,6 +341,27 @@ mod tests {
         assert_eq!(decimal_nanos("time", "0.1234", 1_000), Ok(123));
         assert!(decimal_nanos("time", "1e3", 1_000).is_err());
         assert!(decimal_nanos("time", "99999999999999999", 1_000_000).is_err());
+    }
+
+    #[test]
+    fn integers_are_read_as_the_standard_library_reads_them() {
+        let mut fields: Vec<String> = ["", "+7", "-7", "007", "1 2", "1/3", "9:", "\u{663}"]
+            .map(String::from)
+            .into();
+        for digits in 1..=21 {
+            fields.push("9".repeat(digits));
+            fields.push("1234567890123456789012"[..digits].into());
+            for at in 0..digits {
+                for other in ["/", ":", "+", "\u{b2}", "\u{0}"] {
+                    let mut field = "8".repeat(digits);
+                    field.replace_range(at..=at, other);
+                    fields.push(field);
+                }
+            }
+        }
+        for field in fields {
+            assert_eq!(whole("field", &field).ok(), field.parse().ok(), "{field}");
+        }
     }
 
     #[test]

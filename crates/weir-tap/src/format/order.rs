@@ -12,7 +12,11 @@ pub const SLACK_RECORDS: usize = 16 << 10;
 #[derive(Debug)]
 pub struct ReorderBuffer {
     slack: usize,
+    /// Records in timestamp order, of which the first `returned` were returned.
     held: Vec<TraceRecord>,
+    returned: usize,
+    /// The records that were read since, in the order of the file.
+    read: Vec<TraceRecord>,
     /// The timestamp of the last record returned.
     given: Nanos,
 }
@@ -23,56 +27,81 @@ impl ReorderBuffer {
         ReorderBuffer {
             slack,
             held: Vec::new(),
+            returned: 0,
+            read: Vec::new(),
             given: Nanos::MIN,
         }
     }
 
     /// The buffer to which a reader appends its records.
     pub fn input(&mut self) -> &mut Vec<TraceRecord> {
-        &mut self.held
+        &mut self.read
     }
 
     /// True if [`ReorderBuffer::give`] would return records.
     pub fn is_full(&self) -> bool {
-        self.held.len() > 2 * self.slack
+        self.len() > 2 * self.slack
     }
 
     /// Passes the records whose order is final to `take`, in timestamp order, or all of them at the
     /// end. Returns the number of late records, which are not passed.
-    pub fn give(&mut self, at_end: bool, mut take: impl FnMut(&TraceRecord)) -> usize {
-        let ready = if at_end {
-            self.held.len()
-        } else {
-            self.held.len().saturating_sub(self.slack)
-        };
-        self.pass(|_| ready, &mut take)
+    pub fn give(&mut self, at_end: bool, take: impl FnMut(&TraceRecord)) -> usize {
+        self.sort();
+        let retained = if at_end { 0 } else { self.slack };
+        self.pass(self.len().saturating_sub(retained), take)
     }
 
     /// The same with the records until `ts`, whose order is final for another reason.
-    pub fn give_until(&mut self, ts: Nanos, mut take: impl FnMut(&TraceRecord)) -> usize {
-        self.pass(|held| held.partition_point(|r| r.ts <= ts), &mut take)
+    pub fn give_until(&mut self, ts: Nanos, take: impl FnMut(&TraceRecord)) -> usize {
+        self.sort();
+        let until = |records: &[TraceRecord]| records.partition_point(|r| r.ts <= ts);
+        let ready = until(&self.held[self.returned..]) + until(&self.read);
+        self.pass(ready, take)
     }
 
     /// The latest timestamp among the records in the buffer.
     pub fn latest(&self) -> Option<Nanos> {
-        self.held.iter().map(|r| r.ts).max()
+        let held = self.held[self.returned..].iter();
+        held.chain(&self.read).map(|r| r.ts).max()
     }
 
-    fn pass(
-        &mut self,
-        ready: impl Fn(&[TraceRecord]) -> usize,
-        take: &mut impl FnMut(&TraceRecord),
-    ) -> usize {
-        if !self.held.is_sorted_by_key(|r| r.ts) {
-            self.held.sort_by_key(|r| r.ts);
+    fn len(&self) -> usize {
+        self.held.len() - self.returned + self.read.len()
+    }
+
+    /// Brings the records in timestamp order. Those of most files are: they are not moved.
+    fn sort(&mut self) {
+        let (held, read) = (&self.held[self.returned..], &self.read);
+        let follows = |last: &TraceRecord| read.first().is_none_or(|first| last.ts <= first.ts);
+        if read.is_sorted_by_key(|r| r.ts) && held.last().is_none_or(follows) {
+            return;
         }
-        let ready = ready(&self.held);
-        let late = self.held[..ready].partition_point(|r| r.ts < self.given);
-        for record in &self.held[late..ready] {
+        self.held.drain(..self.returned);
+        self.returned = 0;
+        self.held.append(&mut self.read);
+        self.held.sort_by_key(|r| r.ts);
+    }
+
+    /// Passes the first `ready` records, which are in timestamp order.
+    fn pass(&mut self, ready: usize, mut take: impl FnMut(&TraceRecord)) -> usize {
+        let of_held = ready.min(self.held.len() - self.returned);
+        let held = &self.held[self.returned..self.returned + of_held];
+        let read = &self.read[..ready - of_held];
+        let mut late = 0;
+        for record in held.iter().chain(read) {
+            if record.ts < self.given {
+                late += 1;
+                continue;
+            }
             self.given = record.ts;
             take(record);
         }
-        self.held.drain(..ready);
+        self.returned += of_held;
+        if self.returned == self.held.len() {
+            self.held.clear();
+            self.returned = ready - of_held;
+            std::mem::swap(&mut self.held, &mut self.read);
+        }
         late
     }
 }

@@ -5,16 +5,17 @@
 //! possibly with its latency: its `R` is delayed until then. blktrace yields the block layer's
 //! actions, which [`BlockLayer`] processes.
 
-use std::cmp::Ordering;
+use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use weir_model::{IoEvent, Nanos};
+use weir_model::{EventKind, IoEvent, Level, Nanos};
 
 use super::Faults;
 use super::block::{BlockLayer, Unpaired};
-use super::disks::Disks;
+use super::disks::{DiskKey, Disks, Issued};
 use super::fault::TABLE_FULL;
 use super::record::{TraceRecord, TraceRequest, What};
+use super::row_batches::RowBatches;
 use super::table::REQUESTS_MAX;
 
 /// Pairs requests with their completions.
@@ -22,30 +23,47 @@ use super::table::REQUESTS_MAX;
 pub struct Pairing {
     disks: Disks,
     blocks: BlockLayer,
-    outstanding: BinaryHeap<Ending>,
+    /// The ends of the requests in flight, the earliest first.
+    ends: BinaryHeap<Reverse<End>>,
+    /// These requests, at the positions that their ends have.
+    in_flight: Vec<InFlight>,
+    /// Positions without a request.
+    free: Vec<u32>,
     req_id: i64,
 }
 
-/// A pending response. The earliest is the greatest, for the heap.
-#[derive(Debug)]
-struct Ending(IoEvent);
+/// When a request ends: its time, its number, and its position among the requests in flight. They
+/// are one number, since the heap compares and moves ends many times.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct End(u128);
+
+/// A request that was issued.
+#[derive(Clone, Copy, Debug)]
+struct InFlight {
+    request: TraceRequest,
+    ts: Nanos,
+    issued: Issued,
+}
 
 impl Pairing {
-    /// Appends the rows that result from `record`. Records are in timestamp order, and so are rows.
-    pub fn take(&mut self, record: &TraceRecord, rows: &mut Vec<IoEvent>, faults: &mut Faults) {
+    /// Adds the rows that result from `record`. Records are in timestamp order, and so are rows.
+    pub fn take(&mut self, record: &TraceRecord, rows: &mut RowBatches, faults: &mut Faults) {
         self.end_until(record.ts, rows);
         match &record.what {
             What::Request(request) => self.ask(record.ts, request, rows, faults),
-            What::Action(action) => match self.blocks.follow(record.ts, action) {
-                Ok(row) => rows.extend(row),
-                Err(Unpaired) => faults.count("unpaired", "no_request", 1),
-            },
+            What::Action(action) => {
+                match self.blocks.follow(record.ts, action) {
+                    Ok(Some(row)) => rows.push(row.event.ts, row.event.kind, || row),
+                    Ok(None) => {}
+                    Err(Unpaired) => faults.count("unpaired", "no_request", 1),
+                }
+                faults.count("unpaired", TABLE_FULL, self.blocks.take_forgotten());
+            }
         }
-        faults.count("unpaired", TABLE_FULL, self.blocks.take_forgotten());
     }
 
-    /// Appends the pending rows after the last record.
-    pub fn finish(&mut self, rows: &mut Vec<IoEvent>) {
+    /// Adds the pending rows after the last record.
+    pub fn finish(&mut self, rows: &mut RowBatches) {
         self.end_until(Nanos::MAX, rows);
     }
 
@@ -53,71 +71,140 @@ impl Pairing {
         &mut self,
         ts: Nanos,
         request: &TraceRequest,
-        rows: &mut Vec<IoEvent>,
+        rows: &mut RowBatches,
         faults: &mut Faults,
     ) {
         self.req_id += 1;
-        let mut event = request.event;
-        event.ts = ts;
-        event.req_id = self.req_id;
-        let (in_flight, seek_sectors) = self.disks.issue(&event);
-        rows.push(IoEvent::new(event));
-
-        let mut response = event;
-        response.kind = request.end;
-        response.ts = ts.saturating_add(request.latency_ns.unwrap_or(0));
-        let ending = IoEvent {
-            wait_ns: request.wait_ns,
-            service_ns: request.service_ns,
-            latency_ns: request.latency_ns,
-            in_flight: request.latency_ns.and(in_flight),
-            seek_sectors,
-            issue_ts: Some(ts),
-            ..IoEvent::new(response)
+        let req_id = self.req_id;
+        let (sector, sectors) = (request.sector(), request.extent.sectors);
+        let issued = self.disks.issue(disk(request), sector, sectors);
+        rows.push(ts, EventKind::Request, || {
+            IoEvent::new(request.event(ts, req_id))
+        });
+        let request = InFlight {
+            request: *request,
+            ts,
+            issued,
         };
-        if request.latency_ns.is_none() {
-            self.disks.outstanding(&event, -1);
-            rows.push(ending);
-        } else if self.outstanding.len() < REQUESTS_MAX {
-            self.outstanding.push(Ending(ending));
+        let end = ts.saturating_add(request.request.latency_ns.unwrap_or(0));
+        if request.request.latency_ns.is_none() {
+            self.disks.end(issued.disk);
+            rows.push(end, EventKind::Response, || request.response(end, req_id));
+        } else if self.ends.len() < REQUESTS_MAX {
+            let position = self.keep(request);
+            self.ends.push(Reverse(End::new(end, req_id, position)));
         } else {
-            self.disks.outstanding(&event, -1);
+            self.disks.end(issued.disk);
             faults.count("events_lost", TABLE_FULL, 1);
         }
     }
 
-    fn end_until(&mut self, ts: Nanos, rows: &mut Vec<IoEvent>) {
-        while self.outstanding.peek().is_some_and(|e| e.0.event.ts <= ts)
-            && let Some(Ending(row)) = self.outstanding.pop()
+    /// Stores a request in flight, and returns its position.
+    fn keep(&mut self, request: InFlight) -> u32 {
+        match self.free.pop() {
+            Some(position) => {
+                self.in_flight[position as usize] = request;
+                position
+            }
+            None => {
+                self.in_flight.push(request);
+                (self.in_flight.len() - 1) as u32
+            }
+        }
+    }
+
+    fn end_until(&mut self, until: Nanos, rows: &mut RowBatches) {
+        while let Some(Reverse(end)) = self.ends.peek().copied()
+            && end.ts() <= until
         {
-            self.disks.outstanding(&row.event, -1);
-            rows.push(row);
+            self.ends.pop();
+            let request = &self.in_flight[end.position() as usize];
+            self.disks.end(request.issued.disk);
+            let (ts, req_id) = (end.ts(), end.req_id());
+            rows.push(ts, EventKind::Response, || request.response(ts, req_id));
+            self.free.push(end.position());
         }
     }
 }
 
-impl Ending {
-    fn key(&self) -> (Nanos, i64) {
-        (self.0.event.ts, self.0.event.req_id)
+impl End {
+    /// Bits of a position.
+    const POSITION_BITS: u32 = 20;
+    /// Bits of the number and the position of a request.
+    const REQUEST_BITS: u32 = 64;
+    /// Converts the order of signed numbers to that of unsigned ones.
+    const SIGN: u64 = 1 << 63;
+
+    fn new(ts: Nanos, req_id: i64, position: u32) -> End {
+        let request = ((req_id as u64) << Self::POSITION_BITS) | u64::from(position);
+        let ts = ts as u64 ^ Self::SIGN;
+        End((u128::from(ts) << Self::REQUEST_BITS) | u128::from(request))
+    }
+
+    fn ts(self) -> Nanos {
+        ((self.0 >> Self::REQUEST_BITS) as u64 ^ Self::SIGN) as Nanos
+    }
+
+    fn req_id(self) -> i64 {
+        (self.0 as u64 >> Self::POSITION_BITS) as i64
+    }
+
+    fn position(self) -> u32 {
+        self.0 as u32 & ((1 << Self::POSITION_BITS) - 1)
     }
 }
 
-impl Ord for Ending {
-    fn cmp(&self, other: &Ending) -> Ordering {
-        other.key().cmp(&self.key())
+const _: () = assert!(REQUESTS_MAX <= 1 << End::POSITION_BITS);
+
+/// The names of a request's disk.
+fn disk(request: &TraceRequest) -> DiskKey {
+    match request.level {
+        Level::Vdisk => [request.vm, request.disk, None],
+        Level::Vfs | Level::Block | Level::Guest => [request.vm, None, request.disk],
     }
 }
 
-impl PartialOrd for Ending {
-    fn partial_cmp(&self, other: &Ending) -> Option<Ordering> {
-        Some(self.cmp(other))
+impl InFlight {
+    /// The row of its response at `ts`.
+    fn response(&self, ts: Nanos, req_id: i64) -> IoEvent {
+        let request = &self.request;
+        let mut response = request.event(self.ts, req_id);
+        response.kind = EventKind::Response;
+        response.ts = ts;
+        IoEvent {
+            wait_ns: request.without_wait.then_some(0),
+            service_ns: request.latency_ns.filter(|_| request.without_wait),
+            latency_ns: request.latency_ns,
+            in_flight: request.latency_ns.and(self.issued.in_flight),
+            seek_sectors: self.issued.seek_sectors,
+            issue_ts: Some(self.ts),
+            ..IoEvent::new(response)
+        }
     }
 }
 
-impl PartialEq for Ending {
-    fn eq(&self, other: &Ending) -> bool {
-        self.key() == other.key()
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ends_are_in_order_of_their_times_and_numbers() {
+        let of = |ts, req_id, position| End::new(ts, req_id, position);
+        let ends = [
+            of(Nanos::MIN, 9, 0),
+            of(-1, 1, 7),
+            of(-1, 2, 3),
+            of(0, 1, 5),
+            of(5, 1 << 40, REQUESTS_MAX as u32 - 1),
+            of(Nanos::MAX, 1, 1),
+        ];
+        assert!(ends.is_sorted());
+        let end = ends[4];
+        let position = REQUESTS_MAX as u32 - 1;
+        assert_eq!(
+            (end.ts(), end.req_id(), end.position()),
+            (5, 1 << 40, position)
+        );
+        assert_eq!((ends[0].ts(), ends[1].ts()), (Nanos::MIN, -1));
     }
 }
-
-impl Eq for Ending {}

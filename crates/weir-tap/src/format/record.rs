@@ -24,38 +24,62 @@ pub struct TraceRecord {
 pub enum What {
     /// A whole request, from formats with one request per line.
     Request(TraceRequest),
-    /// One step of a request through the block layer, from blktrace.
-    Action(Action),
+    /// One step of a request through the block layer, from blktrace. A request is smaller, and most
+    /// traces have requests only.
+    Action(Box<Action>),
 }
 
 /// A request as recorded in a trace, issued at the record's time.
 #[derive(Clone, Copy, Debug)]
 pub struct TraceRequest {
-    /// The columns of its row of `IOstream`; `ts`, `kind` and `req_id` are set later.
-    pub event: Event,
-    /// The kind of its completion: response or error; `Response` also if unknown.
-    pub end: EventKind,
-    /// Insert to issue, if known.
-    pub wait_ns: Option<Nanos>,
-    /// Issue to completion, if known.
-    pub service_ns: Option<Nanos>,
+    /// Operation.
+    pub op: Op,
+    /// The level at which it was recorded.
+    pub level: Level,
+    /// Sectors; a flush has none.
+    pub extent: Extent,
+    /// The VM, if the format names one.
+    pub vm: Option<Symbol>,
+    /// The disk: the VM's at level `vdisk`, else the host's.
+    pub disk: Option<Symbol>,
     /// Insert to completion, if known. The record's time is then the insert's.
     pub latency_ns: Option<Nanos>,
+    /// True if it was issued when it was inserted: it did not wait, and its time in the device is
+    /// the latency. Otherwise neither is known.
+    pub without_wait: bool,
 }
 
 impl TraceRequest {
     /// A request of which only operation and extent are known.
     pub fn new(op: Op, extent: Extent, level: Level) -> TraceRequest {
-        let sector = (op != Op::Flush).then_some(extent.sector);
-        let mut event = Event::new(0, EventKind::Request, op, 0, sector, extent.sectors);
-        event.level = level;
         TraceRequest {
-            event,
-            end: EventKind::Response,
-            wait_ns: None,
-            service_ns: None,
+            op,
+            level,
+            extent,
+            vm: None,
+            disk: None,
             latency_ns: None,
+            without_wait: false,
         }
+    }
+
+    /// The first sector; `None` for a flush.
+    pub fn sector(&self) -> Option<i64> {
+        (self.op != Op::Flush).then_some(self.extent.sector)
+    }
+
+    /// Its row `Q`, issued at `ts`.
+    pub fn event(&self, ts: Nanos, req_id: i64) -> Event {
+        let sectors = self.extent.sectors;
+        let request = EventKind::Request;
+        let mut event = Event::new(ts, request, self.op, req_id, self.sector(), sectors);
+        event.level = self.level;
+        event.vm = self.vm;
+        match self.level {
+            Level::Vdisk => event.vdisk = self.disk,
+            Level::Vfs | Level::Block | Level::Guest => event.pdisk = self.disk,
+        }
+        event
     }
 }
 

@@ -1,21 +1,20 @@
 //! [`Replay`]: a trace file as a tap. It delivers rows as a live tap does, as fast as they are
 //! requested.
 
-use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use weir_model::{Demand, IoEvent, Nanos};
+use weir_model::{Demand, Nanos};
 
 use super::Faults;
 use super::fault::LATE;
 use super::order::{ReorderBuffer, SLACK_RECORDS};
 use super::pairing::Pairing;
 use super::record::{Reader, TraceRecord};
-use super::served::Served;
+use super::row_batches::RowBatches;
 use crate::{EventCount, Tap, TapError, TapEvent};
 
-/// Approximate number of rows of a batch: when this many are ready, they are delivered.
-pub const BATCH_ROWS: usize = 2048;
+/// When this many rows are ready, they are delivered.
+const ROWS_READY: usize = 2048;
 
 /// Time after which no earlier record is expected of a trace that is written while it is read:
 /// blktrace reads the buffers of each processor at least every 0.5 s.
@@ -30,9 +29,7 @@ pub struct Replay {
     /// Of a streamed trace: a time, and the latest record at that time.
     mark: Option<(Instant, Nanos)>,
     pairing: Pairing,
-    rows: Vec<IoEvent>,
-    served: Vec<Served>,
-    queued: VecDeque<TapEvent>,
+    rows: RowBatches,
     ended: bool,
     rows_total: i64,
 }
@@ -47,14 +44,12 @@ impl Replay {
     ) -> Replay {
         Replay {
             format,
+            rows: RowBatches::new(demands, !reader.knows_responses()),
             reader,
             faults,
             order: ReorderBuffer::new(SLACK_RECORDS),
             mark: None,
             pairing: Pairing::default(),
-            rows: Vec::new(),
-            served: demands.iter().map(Served::new).collect(),
-            queued: VecDeque::new(),
             ended: false,
             rows_total: 0,
         }
@@ -62,7 +57,7 @@ impl Replay {
 
     /// Reads until there are rows for a batch, or the trace has ended.
     fn advance(&mut self) -> Result<(), TapError> {
-        while self.rows.len() < BATCH_ROWS && !self.ended {
+        while self.rows.added() < ROWS_READY && !self.ended {
             let mut final_until = None;
             while !self.order.is_full() && !self.ended && final_until.is_none() {
                 self.ended = !self.reader.read(self.order.input(), &mut self.faults)?;
@@ -79,7 +74,7 @@ impl Replay {
             if self.ended {
                 pairing.finish(rows);
             }
-            if final_until.is_some() && !self.rows.is_empty() {
+            if final_until.is_some() && self.rows.added() > 0 {
                 break;
             }
         }
@@ -102,21 +97,9 @@ impl Replay {
     }
 
     fn emit(&mut self) {
-        let rows = std::mem::take(&mut self.rows);
-        self.rows_total += rows.len() as i64;
-        for rows in rows.chunks(2 * BATCH_ROWS) {
-            let assumed = !self.reader.knows_responses();
-            for (demand, served) in self.served.iter().enumerate() {
-                if let Some(batch) = served.batch(rows, assumed) {
-                    self.queued.push_back(TapEvent::Rows { demand, batch });
-                }
-            }
-            // More rows of the last instant may follow.
-            let last = rows[rows.len() - 1].event.ts;
-            self.queued.push_back(TapEvent::Heartbeat(before(last)));
-        }
+        self.rows_total += self.rows.emit() as i64;
         if self.ended {
-            self.queued.push_back(TapEvent::End);
+            self.rows.queued().push_back(TapEvent::End);
         }
     }
 }
@@ -128,11 +111,12 @@ pub(super) fn before(ts: Nanos) -> Nanos {
 
 impl Tap for Replay {
     fn next(&mut self, _timeout: Duration) -> Result<TapEvent, TapError> {
-        if self.queued.is_empty() && !self.ended {
+        if self.rows.queued().is_empty() && !self.ended {
             self.advance()?;
             self.emit();
         }
-        Ok(self.queued.pop_front().unwrap_or(TapEvent::End))
+        let next = self.rows.queued().pop_front();
+        Ok(next.unwrap_or(TapEvent::End))
     }
 
     fn counts(&mut self) -> Vec<EventCount> {

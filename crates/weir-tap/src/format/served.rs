@@ -2,55 +2,79 @@
 //! available as events.
 
 use weir_model::capabilities::RequestRows;
-use weir_model::event::{io_schema, iostream_schema};
-use weir_model::{Batch, Demand, EventKind, IoBatch, IoEvent};
+use weir_model::event::{IoRows, io_schema, iostream_schema};
+use weir_model::{Batch, Demand, EventKind, IoEvent, Nanos};
 
 use super::wanted::passes;
 
 /// A demand and the builder of its rows.
 pub struct Served {
     demand: Demand,
+    selects_all: bool,
     /// The events that are its rows; `None` if the source does not have the stream.
-    rows: Option<RequestRows>,
+    of_stream: Option<RequestRows>,
     /// The number of columns of the stream: the first of those of a finished request.
     width: usize,
-    batch: IoBatch,
+    rows: IoRows,
 }
 
 impl Served {
     /// The builder for `demand`.
     pub fn new(demand: &Demand) -> Served {
-        let rows = RequestRows::of(&demand.stream);
+        let of_stream = RequestRows::of(&demand.stream);
         Served {
-            rows,
-            width: match rows {
+            of_stream,
+            width: match of_stream {
                 Some(RequestRows::Events) => iostream_schema().len(),
                 _ => io_schema().len(),
             },
-            batch: IoBatch::new(Some(&demand.columns)),
+            rows: IoRows::new(Some(&demand.columns)),
+            selects_all: demand.predicate.is_all(),
             demand: demand.clone(),
         }
     }
 
-    /// The rows of this demand among `rows`, if any.
-    pub fn batch(&self, rows: &[IoEvent], responses_assumed: bool) -> Option<Batch> {
-        let of_stream = self.rows?;
-        let is_row = |row: &&IoEvent| {
-            let is_request = row.event.kind == EventKind::Request;
-            match of_stream {
-                RequestRows::Finished => !is_request,
-                RequestRows::Events => is_request || !responses_assumed,
-                RequestRows::All => true,
-            }
-        };
-        let wanted = |row: &&IoEvent| passes(&self.demand.predicate, row);
-        let picked = rows.iter().filter(is_row).filter(wanted).copied();
-        let picked: Vec<IoEvent> = picked.collect();
-        if picked.is_empty() {
+    /// Whether events of this kind are rows of this demand's stream.
+    pub fn has(&self, kind: EventKind, responses_assumed: bool) -> bool {
+        let is_request = kind == EventKind::Request;
+        match self.of_stream {
+            None => false,
+            Some(RequestRows::Finished) => !is_request,
+            Some(RequestRows::Events) => is_request || !responses_assumed,
+            Some(RequestRows::All) => true,
+        }
+    }
+
+    /// Adds an event of a kind that the stream has, if the demand selects it. `event` makes it if
+    /// more than its time is needed.
+    pub fn push(&mut self, ts: Nanos, event: impl FnOnce() -> IoEvent) {
+        if self.selects_all {
+            self.rows.push(ts, event);
+            return;
+        }
+        let event = event();
+        if passes(&self.demand.predicate, &event) {
+            self.rows.push(ts, || event);
+        }
+    }
+
+    /// The rows since the last batch, if any.
+    pub fn take(&mut self) -> Option<Batch> {
+        if self.rows.is_empty() {
             return None;
         }
-        let mut batch = self.batch.build(&picked);
+        let mut batch = self.rows.finish();
         batch.columns.truncate(self.width);
         Some(batch)
+    }
+
+    /// The rows of this demand among `rows`, if any.
+    pub fn batch(&mut self, rows: &[IoEvent], responses_assumed: bool) -> Option<Batch> {
+        for row in rows {
+            if self.has(row.event.kind, responses_assumed) {
+                self.push(row.event.ts, || *row);
+            }
+        }
+        self.take()
     }
 }

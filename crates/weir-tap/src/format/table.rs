@@ -1,7 +1,7 @@
 //! [`Table`]: requests by device, operation and first sector; when it is full the oldest is
 //! removed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use weir_model::{Op, Symbol};
 
@@ -44,10 +44,16 @@ pub trait SectorRange {
 #[derive(Debug)]
 pub struct Table<V> {
     max: usize,
-    by_place: BTreeMap<(RequestKey, u64), V>,
-    by_age: BTreeMap<u64, RequestKey>,
+    /// In boxes, since the tree moves its values to where they are sorted.
+    by_place: BTreeMap<(RequestKey, u64), Box<V>>,
+    /// The requests in the order of their age, and some that were removed.
+    by_age: VecDeque<(RequestKey, u64)>,
     next: u64,
 }
+
+/// Removed requests that the order of age may have for each request of the table, and without any.
+const REMOVED_PER_REQUEST: usize = 4;
+const REMOVED_MIN: usize = 1024;
 
 impl<V: SectorRange> Table<V> {
     /// An empty table for `max` requests.
@@ -55,7 +61,7 @@ impl<V: SectorRange> Table<V> {
         Table {
             max,
             by_place: BTreeMap::new(),
-            by_age: BTreeMap::new(),
+            by_age: VecDeque::new(),
             next: 0,
         }
     }
@@ -63,21 +69,32 @@ impl<V: SectorRange> Table<V> {
     /// Adds a request; returns the oldest if the table was full.
     pub fn insert(&mut self, place: RequestKey, value: V) -> Option<V> {
         let oldest = match self.by_place.len() >= self.max {
-            true => self
-                .by_age
-                .first_key_value()
-                .map(|(&age, &place)| (place, age)),
+            true => self.take_oldest(),
             false => None,
         };
-        self.by_place.insert((place, self.next), value);
-        self.by_age.insert(self.next, place);
+        let key = (place, self.next);
+        self.by_place.insert(key, Box::new(value));
         self.next += 1;
-        oldest.and_then(|key| self.take_key(key))
+        if self.by_age.len() > REMOVED_MIN + REMOVED_PER_REQUEST * self.by_place.len() {
+            self.by_age.retain(|key| self.by_place.contains_key(key));
+        }
+        self.by_age.push_back(key);
+        oldest
+    }
+
+    fn take_oldest(&mut self) -> Option<V> {
+        while let Some(key) = self.by_age.pop_front() {
+            let oldest = self.take_key(key);
+            if oldest.is_some() {
+                return oldest;
+            }
+        }
+        None
     }
 
     /// The request at `place`: the oldest of `sectors` sectors, or else the oldest.
     pub fn find(&self, place: RequestKey, sectors: i64) -> Option<&V> {
-        self.key(place, sectors).map(|key| &self.by_place[&key])
+        self.key(place, sectors).map(|key| &*self.by_place[&key])
     }
 
     /// Removes and returns that request.
@@ -99,8 +116,7 @@ impl<V: SectorRange> Table<V> {
     }
 
     fn take_key(&mut self, key: (RequestKey, u64)) -> Option<V> {
-        self.by_age.remove(&key.1);
-        self.by_place.remove(&key)
+        self.by_place.remove(&key).map(|value| *value)
     }
 
     fn key(&self, place: RequestKey, sectors: i64) -> Option<(RequestKey, u64)> {
@@ -132,6 +148,21 @@ mod tests {
         assert_eq!(table.insert(place(2), 8), Some(7));
         assert!(table.find(place(1), 8).is_none());
         assert!(table.find(place(0), 8).is_some());
+    }
+
+    #[test]
+    fn requests_that_were_removed_do_not_accumulate() {
+        let mut table = Table::new(2);
+        for sector in 0..100_000 {
+            table.insert(place(0), sector + 1);
+            table.insert(place(1), sector + 1);
+            assert_eq!(table.take(place(0), sector + 1), Some(sector + 1));
+            assert_eq!(table.take(place(1), 1), Some(sector + 1));
+        }
+        assert!(table.by_age.len() < 2 * REMOVED_MIN);
+        table.insert(place(3), 3);
+        table.insert(place(2), 2);
+        assert_eq!(table.insert(place(1), 1), Some(3));
     }
 
     #[test]

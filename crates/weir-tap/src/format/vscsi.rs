@@ -62,10 +62,11 @@ impl Version {
         }
     }
 
+    /// The fields of a record.
     fn command(self, record: &[u8]) -> Command {
-        let u16_at = |at: usize| u16::from_le_bytes([record[at], record[at + 1]]);
-        let u32_at = |at: usize| u32::from(u16_at(at)) | u32::from(u16_at(at + 2)) << 16;
-        let u64_at = |at: usize| u64::from(u32_at(at)) | u64::from(u32_at(at + 4)) << 32;
+        let u16_at = |at| u16::from_le_bytes(bytes_at(record, at));
+        let u32_at = |at| u32::from_le_bytes(bytes_at(record, at));
+        let u64_at = |at| u64::from_le_bytes(bytes_at(record, at));
         match self {
             Version::V1 => Command {
                 length: u32_at(4),
@@ -104,6 +105,12 @@ impl Version {
     }
 }
 
+/// The bytes of a field.
+fn bytes_at<const N: usize>(record: &[u8], at: usize) -> [u8; N] {
+    let field = record[at..at + N].try_into();
+    field.expect("the range has the field's length")
+}
+
 /// Whether `head` is the beginning of a `.vscsi` file.
 pub fn sniff(head: &[u8]) -> Option<bool> {
     Some(Version::of(head).is_some())
@@ -132,27 +139,31 @@ struct Vscsi {
 impl Reader for Vscsi {
     fn read(&mut self, out: &mut Vec<TraceRecord>, faults: &mut Faults) -> Result<bool, TapError> {
         let bytes = self.version.record_bytes();
-        for _ in 0..RECORDS_PER_READ {
-            let offset = self.input.offset();
-            let record = self.input.peek(bytes)?;
-            let seen = record.len();
+        let mut remaining = RECORDS_PER_READ;
+        while remaining > 0 {
+            let first = self.input.offset();
+            let seen = self.input.peek(bytes)?.len();
             if seen < bytes {
                 if seen > 0 {
                     faults.bad(
-                        offset,
+                        first,
                         format!("{seen} bytes of a record of {bytes}: cut off"),
                     )?;
                 }
                 self.input.consume(seen);
                 return Ok(false);
             }
-            let command = self.version.command(record);
-            self.input.consume(bytes);
-            match self.record(&command) {
-                Ok(Some(record)) => out.push(record),
-                Ok(None) => faults.count("skipped", "not_block_io", 1),
-                Err(reason) => faults.bad(offset, reason)?,
+            let records = self.input.buffered().chunks_exact(bytes).take(remaining);
+            let read = records.len();
+            for (at, record) in records.enumerate() {
+                match self.record(&self.version.command(record)) {
+                    Ok(Some(record)) => out.push(record),
+                    Ok(None) => faults.count("skipped", "not_block_io", 1),
+                    Err(reason) => faults.bad(first + (at * bytes) as u64, reason)?,
+                }
             }
+            self.input.consume(read * bytes);
+            remaining -= read;
         }
         Ok(true)
     }
@@ -182,7 +193,7 @@ impl Vscsi {
         };
         let extent = extent(command.lbn, u64::from(command.length))?;
         let mut request = TraceRequest::new(op, extent, Level::Vdisk);
-        request.event.vdisk = self.disk;
+        request.disk = self.disk;
         let ts = micros(command.time_us)?;
         request.latency_ns = command.response_us.map(micros).transpose()?;
         if ts.checked_add(request.latency_ns.unwrap_or(0)).is_none() {

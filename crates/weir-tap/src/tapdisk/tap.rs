@@ -210,7 +210,7 @@ impl TapdiskTap {
         for read in read.chunks(BATCH_ROWS) {
             let names = &mut self.names;
             let rows: Vec<IoEvent> = read.iter().map(|r| names.event(r)).collect();
-            for (demand, served) in self.served.iter().enumerate() {
+            for (demand, served) in self.served.iter_mut().enumerate() {
                 if let Some(batch) = served.batch(&rows, false) {
                     self.queued.push_back(TapEvent::Rows { demand, batch });
                 }

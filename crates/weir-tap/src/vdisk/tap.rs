@@ -381,7 +381,7 @@ impl VdiskTap {
         self.counts.events += ripe as i64;
         let rows: Vec<IoEvent> = self.held.drain(..ripe).collect();
         for rows in rows.chunks(BATCH_ROWS) {
-            for (demand, served) in self.served.iter().enumerate() {
+            for (demand, served) in self.served.iter_mut().enumerate() {
                 if let Some(batch) = served.batch(rows, false) {
                     self.queued.push_back(TapEvent::Rows { demand, batch });
                 }

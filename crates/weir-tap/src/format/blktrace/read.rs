@@ -10,6 +10,7 @@ use std::collections::{BinaryHeap, HashMap};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use foldhash::fast::RandomState;
 use weir_model::{Nanos, Op, Symbol};
 
 use super::super::Faults;
@@ -111,7 +112,7 @@ pub fn open(input: Input) -> Result<Box<dyn Reader>, TapError> {
         next: None,
         behind: Vec::new(),
         names: Names::default(),
-        sequences: HashMap::new(),
+        sequences: HashMap::default(),
     }))
 }
 
@@ -125,7 +126,7 @@ struct Blktrace {
     behind: Vec<usize>,
     names: Names,
     /// The last sequence number of each device and CPU.
-    sequences: HashMap<(u32, u32), u32>,
+    sequences: HashMap<(u32, u32), u32, RandomState>,
 }
 
 impl Reader for Blktrace {
@@ -152,7 +153,7 @@ impl Reader for Blktrace {
                 match self.names.record(&event, self.wall_clock) {
                     Ok(Decoded::Action(ts, action)) => out.push(TraceRecord {
                         ts,
-                        what: What::Action(action),
+                        what: What::Action(action.into()),
                     }),
                     Ok(Decoded::Skipped(cause)) => faults.count("skipped", cause, 1),
                     Ok(Decoded::Nothing) => {}
@@ -201,7 +202,7 @@ impl Blktrace {
 
 /// The number of missing events before this one. An event that follows its successor reverses the
 /// loss counted there.
-fn gap(sequences: &mut HashMap<(u32, u32), u32>, header: &Header) -> i64 {
+fn gap(sequences: &mut HashMap<(u32, u32), u32, RandomState>, header: &Header) -> i64 {
     if header.action >> CATEGORY_SHIFT & category::NOTIFY != 0 || sequences.len() >= PROCESSES_MAX {
         return 0;
     }
@@ -411,8 +412,9 @@ enum Decoded {
 /// The names of processes and devices.
 #[derive(Default)]
 struct Names {
-    processes: HashMap<u32, Symbol>,
-    devices: HashMap<u32, Symbol>,
+    processes: HashMap<u32, Symbol, RandomState>,
+    devices: HashMap<u32, Symbol, RandomState>,
+    flags: HashMap<u64, Option<Symbol>, RandomState>,
 }
 
 impl Names {
@@ -450,7 +452,7 @@ impl Names {
             pid: Some(i64::from(header.pid)),
             comm: self.processes.get(&header.pid).copied(),
             cpu: Some(i64::from(header.cpu)),
-            flags: flags(categories),
+            flags: self.flags(categories),
             error: error(header.error),
         };
         Ok(Decoded::Action(header.time as Nanos + wall_clock, action))
@@ -466,6 +468,17 @@ impl Names {
             self.processes.insert(event.header.pid, comm);
         }
         Ok(())
+    }
+
+    /// The letters of the flags.
+    fn flags(&mut self, categories: u64) -> Option<Symbol> {
+        let all = FLAGS.iter().fold(0, |all, (bit, _)| all | bit);
+        let known = self.flags.entry(categories & all);
+        *known.or_insert_with(|| {
+            let set = FLAGS.iter().filter(|(bit, _)| categories & bit != 0);
+            let text: String = set.map(|(_, letter)| letter).collect();
+            (!text.is_empty()).then(|| Symbol::new(&text))
+        })
     }
 
     fn device(&mut self, device: u32) -> Result<Symbol, String> {
@@ -515,18 +528,13 @@ fn op(categories: u64, bytes: u32) -> Option<Op> {
     }
 }
 
-/// The letters of the flags, in blkparse's order.
-fn flags(categories: u64) -> Option<Symbol> {
-    let letters = [
-        (category::FUA, 'F'),
-        (category::AHEAD, 'A'),
-        (category::SYNC, 'S'),
-        (category::META, 'M'),
-    ];
-    let set = letters.iter().filter(|(bit, _)| categories & bit != 0);
-    let text: String = set.map(|(_, letter)| letter).collect();
-    (!text.is_empty()).then(|| Symbol::new(&text))
-}
+/// The categories that are flags, with their letters, in blkparse's order.
+const FLAGS: [(u64, char); 4] = [
+    (category::FUA, 'F'),
+    (category::AHEAD, 'A'),
+    (category::SYNC, 'S'),
+    (category::META, 'M'),
+];
 
 /// The errno of an event, positive. The kernel stores it as a negative number.
 pub fn error(field: u16) -> Option<i64> {
@@ -583,7 +591,7 @@ mod tests {
             .read(&mut records, &mut faults)
             .unwrap();
         let actions = records.into_iter().map(|record| match record.what {
-            What::Action(action) => (record.ts, action),
+            What::Action(action) => (record.ts, *action),
             What::Request(request) => panic!("{request:?}"),
         });
         (actions.collect(), faults)

@@ -127,7 +127,7 @@ fn parse(
         Level::Vfs
     };
     let mut request = TraceRequest::new(op, extent, level);
-    request.event.pdisk = Some(name(file)?);
+    request.disk = Some(name(file)?);
     Ok(Some(TraceRecord {
         ts: ts.unwrap_or(*clock),
         what: What::Request(request),
@@ -149,7 +149,7 @@ mod tests {
             .read(&mut records, &mut faults)
             .unwrap();
         let requests = records.into_iter().map(|record| match record.what {
-            What::Request(request) => (record.ts / 1000, request.event.op, request.event.sector),
+            What::Request(request) => (record.ts / 1000, request.op, request.sector()),
             What::Action(action) => panic!("{action:?}"),
         });
         (requests.collect(), faults.bad_records())
