@@ -140,6 +140,63 @@ mod tests {
         assert_eq!(ordered(&[3, 1, 2, 4, 6, 5]), (vec![1, 2, 3, 4, 5, 6], 0));
     }
 
+    /// The records that are ready at each call, as a sorted list of all that are held gives them.
+    struct Sorted {
+        held: Vec<Nanos>,
+        given: Nanos,
+    }
+
+    impl Sorted {
+        fn give(&mut self, ready: impl Fn(&[Nanos]) -> usize) -> (Vec<Nanos>, usize) {
+            self.held.sort();
+            let ready: Vec<Nanos> = self.held.drain(..ready(&self.held)).collect();
+            let (late, given): (Vec<Nanos>, _) = ready.iter().partition(|ts| **ts < self.given);
+            self.given = given.last().copied().unwrap_or(self.given);
+            (given, late.len())
+        }
+    }
+
+    #[test]
+    fn random_disorder_gives_what_sorting_gives() {
+        for seed in 0..300 {
+            let mut random = fastrand::Rng::with_seed(seed);
+            let slack = random.usize(0..6);
+            let mut order = ReorderBuffer::new(slack);
+            let mut sorted = Sorted {
+                held: Vec::new(),
+                given: Nanos::MIN,
+            };
+            // Some of the files are in order.
+            let disorder = random.i64(0..3) * random.i64(1..12);
+            for now in 0..60 {
+                for _ in 0..random.usize(0..4) {
+                    let ts = now - random.i64(0..=disorder);
+                    order.input().push(record(ts));
+                    sorted.held.push(ts);
+                }
+                assert_eq!(order.is_full(), sorted.held.len() > 2 * slack);
+                assert_eq!(order.latest(), sorted.held.iter().max().copied());
+                let mut given = Vec::new();
+                let (late, expected) = match random.u8(0..4) {
+                    0 => {
+                        let until = now - random.i64(0..8);
+                        let late = order.give_until(until, |r| given.push(r.ts));
+                        let ready = |held: &[Nanos]| held.partition_point(|ts| *ts <= until);
+                        (late, sorted.give(ready))
+                    }
+                    kind => {
+                        let at_end = kind == 1 && now % 16 == 0;
+                        let late = order.give(at_end, |r| given.push(r.ts));
+                        let retained = if at_end { 0 } else { slack };
+                        let ready = |held: &[Nanos]| held.len().saturating_sub(retained);
+                        (late, sorted.give(ready))
+                    }
+                };
+                assert_eq!((given, late), expected, "seed {seed}, {now}");
+            }
+        }
+    }
+
     #[test]
     fn what_lies_beyond_the_slack_is_counted_late() {
         let (given, late) = ordered(&[10, 20, 30, 40, 50, 60, 70, 1]);
