@@ -9,7 +9,7 @@
 //!    [`fault`], with file and offset, and is skipped.
 //! 3. [`order`] sorts records that are slightly out of order.
 //! 4. [`pairing`] produces rows: a `Q` at issue, an `R` or `E` at completion.
-//! 5. [`replay`] sends each demand its rows and columns.
+//! 5. [`replay`] sends each demand its rows and columns, in the batches of `row_batches`.
 //!
 //! A [`recording`] skips steps 2 to 4: it contains rows already. [`mod@write`] is the other
 //! direction. No allocation depends on a length in a file.
