@@ -93,7 +93,7 @@ pub struct ExplainArgs {
 #[derive(Args, Debug)]
 struct ForwardedArgs {
     /// Read what agents send for the standing query of --name, which a monitor forwards to this
-    /// URL (`weir monitor --forward`), instead of the rows of streams
+    /// URL (`weir monitor --forward`) [default: read the rows of streams]
     #[arg(long, help_heading = "Flink", value_name = "URL", requires_all = ["flink", "name"])]
     forward: Option<KafkaUrl>,
     /// Name of the standing query whose rows are forwarded

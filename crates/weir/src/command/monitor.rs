@@ -54,6 +54,7 @@ pub struct MonitorArgs {
     #[arg(long, value_name = "DIR")]
     state: Option<PathBuf>,
     /// Forward the rows of standing queries to Kafka: kafka://HOST:PORT[,HOST:PORT..][/PREFIX]
+    /// [default: not forwarded]
     #[arg(long, value_name = "URL", value_parser = forward_url)]
     forward: Option<String>,
     /// Check the configuration and exit

@@ -250,7 +250,7 @@ fn explain_prints_how_a_query_is_split_for_a_fleet() {
         assert!(output.err.contains(why), "{}", output.err);
     };
     refused(&["--fleet"], "`agent` is not possible");
-    refused(&[], "--fleet or --monitor");
+    refused(&[], "--fleet, --forward or --monitor");
 }
 
 #[test]
