@@ -3,10 +3,9 @@
 //! The value is an Avro record (Avro 1.12, "Binary encoding") without header: `host`, `epoch` (the
 //! random number of the agent's process), `sequence` (the number of its message) and `position` (of
 //! the row in it), `ts` (nanoseconds since 1970; for partial aggregates the end of their interval),
-//! `requests` (that the row stands for), `lost`, and the columns of
-//! [`PublishedRows`](weir_query::place::fleet::published::PublishedRows). Every field is a union
-//! with null. A watermark has only `ts` and `lost`, the requests that were lost so far on the way
-//! to Kafka.
+//! `requests` (that the row stands for), `lost`, and the columns of [`PublishedRows`]. Every field
+//! is a union with null. A watermark has only `ts` and `lost`, the requests that were lost so far
+//! on the way to Kafka.
 
 use std::sync::Arc;
 

@@ -9,7 +9,7 @@ use std::sync::Mutex;
 use anyhow::{Context, Result, bail};
 
 use crate::Scratch;
-use crate::java::Java;
+use crate::java::{Java, temporary};
 use crate::repository::root;
 
 /// Flink, which ends when this is dropped.
@@ -30,14 +30,15 @@ impl Flink {
     /// # Errors
     /// When Java or Maven are missing, or Flink cannot be fetched.
     pub fn start() -> Result<Flink> {
-        let mut java = built()?.command(&["-Xmx1g"], "FlinkRunner");
+        let folder = Scratch::new();
+        let mut java = built()?.command(&["-Xmx1g", &temporary(&folder)], "FlinkRunner");
         java.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut process = java.stderr(Stdio::null()).spawn().context("java")?;
         Ok(Flink {
             files: process.stdin.take().context("its input is a pipe")?,
             answers: BufReader::new(process.stdout.take().context("its output is a pipe")?),
             process,
-            folder: Scratch::new(),
+            folder,
             runs: 0,
         })
     }

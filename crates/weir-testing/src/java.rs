@@ -7,6 +7,8 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 
+use crate::Scratch;
+
 /// Packages of the runtime that Flink opens by reflection.
 const OPENED: [&str; 6] = [
     "java.base/java.lang",
@@ -67,6 +69,11 @@ impl Java {
         java.args(options).arg("-cp").arg(&self.path).arg(class);
         java
     }
+}
+
+/// The option with which Java has its temporary files in this folder, and leaves none elsewhere.
+pub fn temporary(folder: &Scratch) -> String {
+    format!("-Djava.io.tmpdir={}", folder.path().display())
 }
 
 fn done(command: &mut Command) -> Result<()> {

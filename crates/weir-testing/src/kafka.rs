@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 
 use crate::Scratch;
-use crate::java::Java;
+use crate::java::{Java, temporary};
 use crate::repository::root;
 
 /// How long a broker may take to start.
@@ -107,7 +107,9 @@ impl Kafka {
         );
         let file = folder.file("server.properties");
         fs::write(&file, properties)?;
-        let mut format = java.command(&QUICK, "kafka.tools.StorageTool");
+        let files = temporary(&folder);
+        let options = [&QUICK[..], &[&files]].concat();
+        let mut format = java.command(&options, "kafka.tools.StorageTool");
         format.args(["format", "--standalone", "-t", CLUSTER, "-c", &file]);
         let output = format.stdin(Stdio::null()).output().context("java")?;
         if !output.status.success() {
@@ -149,7 +151,9 @@ impl Kafka {
     pub fn restart(&mut self) -> Result<()> {
         self.kill();
         let log = File::create(self.folder.file("log"))?;
-        let mut java = self.java.command(&QUICK, "kafka.Kafka");
+        let files = temporary(&self.folder);
+        let options = [&QUICK[..], &[&files]].concat();
+        let mut java = self.java.command(&options, "kafka.Kafka");
         java.arg(self.folder.file("server.properties"))
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)

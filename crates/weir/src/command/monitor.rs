@@ -53,7 +53,7 @@ pub struct MonitorArgs {
     /// Directory for standing queries and their checkpoints [default: /var/lib/weir]
     #[arg(long, value_name = "DIR")]
     state: Option<PathBuf>,
-    /// Forward the rows of standing queries to Kafka: kafka://HOST:PORT[,HOST:PORT..][/PREFIX]
+    /// Forward the rows of standing queries to Kafka, such as kafka://kafka1:9092,kafka2:9092/weir
     /// [default: not forwarded]
     #[arg(long, value_name = "URL", value_parser = forward_url)]
     forward: Option<String>,
