@@ -4,7 +4,6 @@
 //! producer: what fails is sent again and may be there twice.
 
 use std::collections::HashMap;
-use std::fmt::Write;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -262,23 +261,9 @@ fn broker_error(error: Error) -> BrokerError {
         }
     );
     BrokerError {
-        why: causes(&error),
+        why: weir_wire::causes(&error),
         is_final,
     }
-}
-
-/// An error with its causes, as far as they are not part of its text.
-fn causes(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(next) = cause {
-        let more = next.to_string();
-        if !text.contains(&more) {
-            let _ = write!(text, ": {more}");
-        }
-        cause = next.source();
-    }
-    text
 }
 
 fn credentials(sasl: &ForwardSasl) -> Result<SaslConfig, Failure> {

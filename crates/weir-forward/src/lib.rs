@@ -176,7 +176,7 @@ impl Forwarder {
     /// Forwards the watermark of the fleet, once per second: no rows at or before `watermark`
     /// follow. Then writes all messages to the spool's files.
     pub fn advance(&mut self, watermark: Nanos) {
-        let lost = self.lost_ever.saturating_add(self.spool.lost());
+        let lost = self.lost();
         let mut due = Vec::new();
         for forwarded in self.topics.values_mut() {
             let described = forwarded.described_at;
@@ -213,6 +213,12 @@ impl Forwarder {
     fn lose(&mut self, cause: &'static str, requests: u64) {
         *self.lost.entry(cause).or_default() += requests;
         self.lost_ever = self.lost_ever.saturating_add(requests);
+    }
+
+    /// The requests of all rows that were lost; those that the broker refused are among them once
+    /// [`Forwarder::take_lost`] was called.
+    pub fn lost(&self) -> u64 {
+        self.lost_ever.saturating_add(self.spool.lost())
     }
 
     /// The requests of the rows that were lost since the last call, by cause.

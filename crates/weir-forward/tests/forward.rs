@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use weir_forward::spool::{ForwardSpool, ForwardSpoolReader};
 use weir_forward::{
@@ -15,6 +15,7 @@ use weir_model::{Batch, Catalog, Column, ColumnBuilder, NANOS_PER_SECOND, Type, 
 use weir_query::place::fleet::{CutOptions, Fragment, PlacementStrategy, cut};
 use weir_query::plan::Node;
 use weir_query::{CheckOptions, compile};
+use weir_testing::wait_until as until;
 
 const SECOND: i64 = NANOS_PER_SECOND;
 
@@ -144,14 +145,6 @@ fn origin(host: &str, sequence: u64) -> RowOrigin<'_> {
         sequence,
         first: 0,
         counts: None,
-    }
-}
-
-fn until(what: &str, mut done: impl FnMut() -> bool) {
-    let began = Instant::now();
-    while !done() {
-        assert!(began.elapsed() < Duration::from_secs(60), "{what}");
-        std::thread::sleep(Duration::from_millis(5));
     }
 }
 

@@ -22,8 +22,6 @@ pub(super) struct Forwarding {
     forwarder: Forwarder,
     /// The topics for the rows of each channel, by query.
     topics: HashMap<ChannelId, Vec<(QueryId, String)>>,
-    /// The requests that were lost.
-    lost: u64,
 }
 
 impl Forwarding {
@@ -41,7 +39,6 @@ impl Monitor {
         self.forwarding = Some(Forwarding {
             forwarder,
             topics: HashMap::new(),
-            lost: 0,
         });
     }
 
@@ -117,7 +114,6 @@ impl Monitor {
         };
         forwarding.forwarder.advance(watermark);
         for (cause, requests) in forwarding.forwarder.take_lost() {
-            forwarding.lost = forwarding.lost.saturating_add(requests);
             let value = count(requests);
             self.own.record(now, None, "forward_lost", cause, value);
         }
@@ -132,7 +128,7 @@ impl Monitor {
         let reading = |name, total| CounterReading::new(PLACE, name, count(total));
         vec![
             reading("messages_out", status.sent),
-            reading("events_lost", forwarding.lost),
+            reading("events_lost", forwarding.forwarder.lost()),
             reading("waiting_bytes", waiting),
         ]
     }

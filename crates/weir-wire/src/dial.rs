@@ -204,7 +204,7 @@ impl Dial {
 }
 
 /// An error and its causes, without repetitions.
-pub(crate) fn causes(error: &(dyn Error + 'static)) -> String {
+pub fn causes(error: &(dyn Error + 'static)) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     if let Some(cause) = source

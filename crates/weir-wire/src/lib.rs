@@ -35,7 +35,7 @@ pub mod uplink;
 pub use access::{read_secret, read_token};
 pub use address::{Address, DEFAULT_PORT, socket_to_dial, socket_to_serve};
 pub use client::{Client, SubmittedQuery, Watch, WatchEvent};
-pub use dial::Dial;
+pub use dial::{Dial, causes};
 pub use error::{Malformed, WireError};
 pub use event::{
     ClientReply, ClientRequest, Joined, OfScript, Principal, Refusal, ReplySender, ResultUpdate,

@@ -11,7 +11,7 @@ use super::scope::Scope;
 use super::{Checker, is_relation};
 use crate::diagnostic::{Span, codes, counted};
 use crate::expr::Expr;
-use crate::plan::{Node, OrderBy, Plan, SetOp, ToStream, Window};
+use crate::plan::{Node, OrderBy, Plan, SetOp, ToStream, Window, greatest_common_divisor};
 use crate::syntax::ast::{self, BodyKind, ExprKind, Literal, Number, QueryBody, Spanned, StreamOp};
 
 impl Checker<'_> {
@@ -312,14 +312,6 @@ pub(super) fn slide_of(plan: &Plan) -> Option<i64> {
         .collect::<Option<Vec<_>>>()?
         .into_iter()
         .reduce(greatest_common_divisor)
-}
-
-fn greatest_common_divisor(a: i64, b: i64) -> i64 {
-    if b == 0 {
-        a
-    } else {
-        greatest_common_divisor(b, a % b)
-    }
 }
 
 /// Whether the relation contains `[Now]` windows only in a part of it, so that it has instants of

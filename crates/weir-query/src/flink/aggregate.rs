@@ -53,8 +53,7 @@ pub(super) fn call(call: &AggregateCall, columns: &[String]) -> Result<String, U
         "median" if ty != Type::Time => format!("PERCENTILE({float}, 0.5E0)"),
         "percentile_cont" => format!("PERCENTILE({float}, {})", args[1]),
         "quantile" => {
-            let q = literal(&call.args[1]).as_ref().and_then(as_f64);
-            let q = q.expect("the checker saw a constant number");
+            let q = fraction(call);
             match is_float {
                 true => format!("weir_double_quantile({x}, {q:E})"),
                 false => format!("weir_quantile({integer}, {q:E})"),
@@ -71,6 +70,12 @@ pub(super) fn call(call: &AggregateCall, columns: &[String]) -> Result<String, U
         }
         _ => return refuse(format!("Flink has no {name} with the same result")),
     })
+}
+
+/// The fraction of a quantile.
+fn fraction(call: &AggregateCall) -> f64 {
+    let q = literal(&call.args[1]).as_ref().and_then(as_f64);
+    q.expect("the checker saw a constant number")
 }
 
 /// The result of a call, merged from what agents publish of its state.
@@ -92,8 +97,7 @@ pub(super) fn merged(
             format!("{}({})", name.to_uppercase(), quoted(of))
         }
         ("quantile", PublishedState::Bytes(state)) => {
-            let q = literal(&call.args[1]).as_ref().and_then(as_f64);
-            let q = q.expect("the checker saw a constant number");
+            let q = fraction(call);
             let function = match call.args[0].ty() {
                 Type::Float => "weir_merged_double_quantile",
                 _ => "weir_merged_quantile",

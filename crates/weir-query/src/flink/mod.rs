@@ -35,6 +35,9 @@ use block::Block;
 /// The statement that makes `window_end` a time in UTC, and windows multiples since 1970.
 pub const ZONE: &str = "SET 'table.local-time-zone' = 'UTC'";
 
+/// Nanoseconds of the unit of Flink's times.
+const MILLISECOND: i64 = 1_000_000;
+
 /// The functions of Flink that this project adds (`packaging/flink`), and their classes.
 static FUNCTIONS: [FlinkFunction; 6] = [
     FlinkFunction {

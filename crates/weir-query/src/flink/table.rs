@@ -2,9 +2,9 @@
 
 use weir_model::{Declaration, Field, Shape, Type};
 
-use super::{Untranslatable, quoted, refuse, text};
-use crate::place::fleet::published::{PublishedRows, RESERVED};
-use crate::plan::{Node, Plan};
+use super::{MILLISECOND, Untranslatable, quoted, refuse, text};
+use crate::place::fleet::published::{EVENT_TIME, PublishedRows, RESERVED};
+use crate::plan::{Node, Plan, greatest_common_divisor};
 use crate::window::Window;
 
 /// The column with the instant of a row.
@@ -102,7 +102,7 @@ impl FlinkTable {
         Ok(FlinkTable {
             stream: topic.to_owned(),
             columns,
-            event_time: "event_time".into(),
+            event_time: EVENT_TIME.into(),
             published: Some(Published { rows, pane_ms }),
         })
     }
@@ -246,19 +246,11 @@ pub(super) fn pane_ms(plan: &Plan) -> Result<i64, Untranslatable> {
     }
     let mut slides = Vec::new();
     visit(plan, &mut slides);
-    let pane = slides.into_iter().fold(0, greatest_divisor);
-    const MILLISECOND: i64 = 1_000_000;
+    let pane = slides.into_iter().fold(0, greatest_common_divisor);
     match pane {
         0 => Ok(1_000),
         pane if pane % MILLISECOND == 0 => Ok(pane / MILLISECOND),
         _ => refuse("a slide does not have whole milliseconds"),
-    }
-}
-
-fn greatest_divisor(a: i64, b: i64) -> i64 {
-    match b {
-        0 => a,
-        b => greatest_divisor(b, a % b),
     }
 }
 

@@ -25,6 +25,7 @@ pub use renamed::renamed;
 pub use restricted::{has_vm, restricted};
 pub use row_match::RowMatch;
 pub use slides::OpenSlide;
+pub(crate) use slides::greatest_common_divisor;
 
 pub use crate::window::{PANES_MAX, Window};
 

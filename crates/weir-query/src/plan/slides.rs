@@ -68,6 +68,14 @@ impl Plan {
     }
 }
 
+/// The greatest common divisor of two durations.
+pub(crate) fn greatest_common_divisor(a: i64, b: i64) -> i64 {
+    match b {
+        0 => a,
+        b => greatest_common_divisor(b, a % b),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use weir_model::{Catalog, NANOS_PER_SECOND};

@@ -84,6 +84,16 @@ fn flink(test: &str) -> Option<Flink> {
     }
 }
 
+/// Fails with all differences, if there are any.
+fn none(differ: &[String]) {
+    assert!(
+        differ.is_empty(),
+        "{} differ\n{}",
+        differ.len(),
+        differ.join("\n")
+    );
+}
+
 #[test]
 fn golden_cases_have_the_same_result_in_flink() {
     let Some(mut flink) = flink("golden_cases_have_the_same_result_in_flink") else {
@@ -113,12 +123,7 @@ fn golden_cases_have_the_same_result_in_flink() {
             differ.extend(case.difference(&mut flink));
         }
     }
-    assert!(
-        differ.is_empty(),
-        "{} differ\n{}",
-        differ.len(),
-        differ.join("\n")
-    );
+    none(&differ);
 }
 
 #[test]
@@ -142,12 +147,7 @@ fn random_queries_have_the_same_result_in_flink() {
         refused * 50 <= count,
         "{refused} of {count} cannot be planned"
     );
-    assert!(
-        differ.is_empty(),
-        "{} differ\n{}",
-        differ.len(),
-        differ.join("\n")
-    );
+    none(&differ);
 }
 
 /// Expressions over the columns of [`of_values`].
@@ -307,12 +307,7 @@ fn expressions_have_the_same_values_in_flink() {
             format!("{name}: {expected}, Flink {found}; over {:?}", input.row)
         }));
     }
-    assert!(
-        differ.is_empty(),
-        "{} differ\n{}",
-        differ.len(),
-        differ.join("\n")
-    );
+    none(&differ);
 }
 
 fn is_close(expected: &Value, found: &Value) -> bool {

@@ -9,7 +9,6 @@ use weir_model::Value;
 use weir_query::flink::{FlinkTable, translate_published};
 use weir_query::place::fleet::published::{PublishedRows, cut_to_publish};
 use weir_query::place::fleet::{Cut, CutOptions, PlacementStrategy};
-use weir_query::plan::Plan;
 
 use crate::support::case;
 use crate::support::changes::Changes;
@@ -17,7 +16,7 @@ use crate::support::feed::Random;
 use crate::support::fleet::{Deal, Fleet, Life, is_by_arrival};
 use crate::support::history::Element;
 use crate::support::run::batch;
-use crate::{Flink, NOT_PLANNED, SHARE, Translated, flink, is_full, of_case, of_seed};
+use crate::{Flink, NOT_PLANNED, SHARE, Translated, flink, is_full, none, of_case, of_seed};
 
 /// The number of random queries, and with `WEIR_TESTS=all`.
 const RANDOM: [usize; 2] = [8, 150];
@@ -36,7 +35,8 @@ struct Published {
 impl Published {
     /// The query of a case, if what its agents send is translated; its rows are distributed by
     /// `seed`.
-    fn of(case: Translated, optimized: &Plan, seed: u64) -> Option<Published> {
+    fn of(case: Translated, seed: u64) -> Option<Published> {
+        let optimized = &case.optimized;
         let mut instants = case.history.sources.values().flatten().map(|row| row.ts);
         // The division of Flink rounds towards zero.
         if is_by_arrival(optimized) || instants.any(|ts| ts <= 1) {
@@ -175,20 +175,14 @@ fn what_agents_publish_for_golden_cases_has_the_same_result_in_flink() {
     };
     let cases = case::files().into_iter().filter_map(|file| {
         let case = of_case(&file)?;
-        let optimized = case.optimized.clone();
-        Published::of(case, &optimized, 1)
+        Published::of(case, 1)
     });
     let cases: Vec<Published> = cases.collect();
     assert!(cases.len() > 20, "{} cases are published", cases.len());
     let share = if is_full() { 1 } else { SHARE };
     let (differ, counts) = differences(cases.into_iter().step_by(share), &mut flink);
     println!("{counts:?} of partial aggregates and of rows");
-    assert!(
-        differ.is_empty(),
-        "{} differ\n{}",
-        differ.len(),
-        differ.join("\n")
-    );
+    none(&differ);
 }
 
 #[test]
@@ -201,8 +195,7 @@ fn what_agents_publish_for_random_queries_has_the_same_result_in_flink() {
     let mut wanted = [count / 2; 2];
     let cases = (0..100_000).filter_map(|seed| {
         let case = of_seed(seed)?;
-        let optimized = case.optimized.clone();
-        let case = Published::of(case, &optimized, seed)?;
+        let case = Published::of(case, seed)?;
         // As many of partial aggregates as of rows.
         let left = &mut wanted[usize::from(case.strategy() == PlacementStrategy::Rows)];
         *left = left.checked_sub(1)?;
@@ -210,10 +203,5 @@ fn what_agents_publish_for_random_queries_has_the_same_result_in_flink() {
     });
     let (differ, counts) = differences(cases.take(count / 2 * 2), &mut flink);
     println!("{counts:?} of partial aggregates and of rows");
-    assert!(
-        differ.is_empty(),
-        "{} differ\n{}",
-        differ.len(),
-        differ.join("\n")
-    );
+    none(&differ);
 }

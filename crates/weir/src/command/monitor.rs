@@ -71,8 +71,8 @@ pub fn run(args: &MonitorArgs, verbose: bool) -> Result<Ending, Failure> {
     let options = server_options(config)?;
     Server::check(&options)?;
     let alerts = alerts(config)?;
-    config.forward.check_files()?;
     if args.check {
+        config.forward.check_files()?;
         output::notice("weir: the configuration is valid");
         return Ok(Ending::Done);
     }

@@ -2,7 +2,7 @@ package weir.flink;
 
 import org.apache.flink.table.functions.AggregateFunction;
 
-/** {@code weir_merged_double_quantile(state, q)}: weir's {@code quantile} of doubles, of partial aggregates. */
+/** {@code weir_merged_double_quantile(state, q)}: weir's {@code quantile} of doubles, merged. */
 public class MergedDoubleQuantile extends AggregateFunction<Double, LogLinear.State> {
     @Override
     public LogLinear.State createAccumulator() {

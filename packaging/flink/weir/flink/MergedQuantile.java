@@ -2,7 +2,7 @@ package weir.flink;
 
 import org.apache.flink.table.functions.AggregateFunction;
 
-/** {@code weir_merged_quantile(state, q)}: weir's {@code quantile} of integers, of partial aggregates. */
+/** {@code weir_merged_quantile(state, q)}: weir's {@code quantile} of integers, merged. */
 public class MergedQuantile extends AggregateFunction<Long, LogLinear.State> {
     @Override
     public LogLinear.State createAccumulator() {

@@ -9,15 +9,13 @@ use weir_model::{Declaration, NANOS_PER_SECOND, Schema, Value};
 
 use super::expr::expr;
 use super::table::FlinkTable;
-use super::{Untranslatable, aggregate, quoted, refuse};
+use super::{MILLISECOND, Untranslatable, aggregate, quoted, refuse};
 use crate::expr::{Expr, fold_expr};
 use crate::function::{AggregateCall, Shared};
+use crate::place::fleet::published::OF_WINDOWS;
 use crate::place::span_text;
 use crate::plan::{Node, Plan, ToStream};
 use crate::window::Window;
-
-/// Names of columns that Flink adds or this translation does.
-const RESERVED: [&str; 4] = ["window_start", "window_end", "window_time", "row_number"];
 
 /// The parts of a SELECT. What a plan's node does is added to that of its input where the order of
 /// SQL's clauses permits it; otherwise that becomes a table in FROM.
@@ -188,7 +186,6 @@ impl Block {
         let (Some(at), None) = (self.table.take(), &self.groups) else {
             return refuse(format!("{text} reads the result of a query, not a stream"));
         };
-        const MILLISECOND: i64 = 1_000_000;
         if size % MILLISECOND != 0 || slide % MILLISECOND != 0 {
             return refuse(format!("{text} does not have whole milliseconds"));
         }
@@ -428,7 +425,7 @@ pub(super) fn names(schema: &Schema) -> Vec<String> {
 fn unique(names: Vec<String>) -> Vec<String> {
     let mut found: Vec<String> = Vec::new();
     for name in names {
-        let is_taken = |name: &String| RESERVED.contains(&name.as_str()) || found.contains(name);
+        let is_taken = |name: &String| OF_WINDOWS.contains(&name.as_str()) || found.contains(name);
         let other = (2..).map(|i| format!("{name}_{i}"));
         let mut candidates = iter::once(name.clone()).chain(other);
         found.push(candidates.find(|name| !is_taken(name)).expect("endless"));

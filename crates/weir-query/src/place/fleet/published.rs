@@ -15,14 +15,12 @@ pub const RESERVED: [&str; 7] = [
     "host", "epoch", "sequence", "position", "ts", "requests", "lost",
 ];
 
-/// The columns that Flink adds, or the statements of [`crate::flink`] do.
-const OF_FLINK: [&str; 5] = [
-    "event_time",
-    "window_start",
-    "window_end",
-    "window_time",
-    "row_number",
-];
+/// The column with Flink's event time.
+pub(crate) const EVENT_TIME: &str = "event_time";
+
+/// The columns that Flink adds to windows, or the statements of [`crate::flink`] do.
+pub(crate) const OF_WINDOWS: [&str; 4] =
+    ["window_start", "window_end", "window_time", "row_number"];
 
 /// The aggregates whose states are published as bytes that others merge.
 const SKETCHES: [&str; 2] = ["quantile", "approx_count_distinct"];
@@ -112,26 +110,16 @@ impl PublishedRows {
         for (state, owner) in Shared::of(calls).owners.into_iter().enumerate() {
             let (at, owner) = (keys.len() + state, &calls[owner]);
             let reads = reads(owner);
-            for (suffix, read) in &reads {
-                let read = Some((owner.clone(), read.clone()));
-                let (ty, unit) = read
-                    .as_ref()
-                    .map_or((Type::Int, Unit::None), |r| (r.1.ty, r.1.unit));
-                add(
-                    &fields[at],
-                    suffix,
-                    ty,
-                    unit,
-                    Origin::State { state, at, read },
-                );
-            }
             if reads.is_empty() {
-                let origin = Origin::State {
-                    state,
-                    at,
-                    read: None,
-                };
+                let read = None;
+                let origin = Origin::State { state, at, read };
                 add(&fields[at], "_state", Type::Partial, Unit::None, origin);
+            }
+            for (suffix, read) in reads {
+                let (ty, unit) = (read.ty, read.unit);
+                let read = Some((owner.clone(), read));
+                let origin = Origin::State { state, at, read };
+                add(&fields[at], suffix, ty, unit, origin);
             }
         }
         Ok(PublishedRows { columns })
@@ -288,8 +276,8 @@ fn unique(name: &str, columns: &[PublishedColumn]) -> String {
         plain.insert_str(0, "c_");
     }
     let is_taken = |name: &str| {
-        let is_reserved = [&RESERVED[..], &OF_FLINK].concat().contains(&name);
-        is_reserved || columns.iter().any(|column| column.field.name == name)
+        let is_reserved = RESERVED.contains(&name) || OF_WINDOWS.contains(&name);
+        is_reserved || name == EVENT_TIME || columns.iter().any(|column| column.field.name == name)
     };
     let others = (2..).map(|i| format!("{plain}_{i}"));
     let mut candidates = std::iter::once(plain.clone()).chain(others);
