@@ -45,6 +45,10 @@ pub struct Finished {
 /// How long the output of a suite is read after its end: a process that it left may hold it.
 const OUTPUT_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// How much of a panic is in the summary. The output of the suite has all of it.
+const PANIC_LINES: usize = 8;
+const PANIC_COLUMNS: usize = 500;
+
 /// The arguments of `cargo test` that select packages.
 const PACKAGES: [&str; 3] = ["--workspace", "--package", "-p"];
 
@@ -221,6 +225,22 @@ impl Finished {
         let lines = self.output.lines();
         let named = lines.filter_map(|line| line.strip_prefix("test "));
         named.filter_map(|line| line.strip_suffix(" ... FAILED"))
+    }
+
+    /// The first lines of the panic of a test that failed: where, and its message.
+    pub fn panic_of(&self, test: &str) -> Vec<String> {
+        let of_test = format!("---- {test} stdout ----");
+        let lines = self.output.lines().skip_while(|line| *line != of_test);
+        let panic = lines
+            .skip(1)
+            .take_while(|line| !line.starts_with("---- "))
+            .skip_while(|line| !(line.starts_with("thread '") && line.contains(" panicked at ")))
+            .take_while(|line| *line != "stack backtrace:" && !line.starts_with("note: "));
+        panic
+            .filter(|line| !line.is_empty())
+            .map(|line| line.chars().take(PANIC_COLUMNS).collect())
+            .take(PANIC_LINES)
+            .collect()
     }
 }
 

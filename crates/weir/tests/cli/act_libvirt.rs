@@ -18,10 +18,11 @@ const DOMAIN: &str = "<domain type='qemu'><name>mail</name><memory unit='MiB'>12
 const FUNCTIONS: &str = "
 tuned() { virsh -q -c qemu:///system blkdeviotune mail vda | grep -v ': 0$' | grep '[0-9]$' || true; }
 limit() {
+    rm -f \"$FOLDER/limit\"
     \"$WEIR\" act limit --vm mail --iops 300 --for 10m --apply --state \"$FOLDER/leases\" \\
         > \"$FOLDER/limit\" 2>&1 &
     lease=$!
-    until grep -q 'limited to' \"$FOLDER/limit\"; do kill -0 $lease; sleep 0.05; done
+    until grep -qs 'limited to' \"$FOLDER/limit\"; do kill -0 $lease; sleep 0.05; done
 }
 ended() { wait $lease || true; cat \"$FOLDER/limit\"; }
 ";

@@ -2,7 +2,8 @@
 //! the request of its virtual disk and to those of the host's device, and takes the time that the
 //! guest's kernel counts.
 
-use std::collections::BTreeMap;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -400,6 +401,15 @@ fn ties(kernel: &GuestKernel, test: &str) {
     paths.wait(1, is_later, || {
         guest.load(&mark);
     });
+    // The rows of a request may be there after those of a later one.
+    let ids = rows.iter().map(|row| int(row, "req_id"));
+    let missing = RefCell::new(ids.collect::<BTreeSet<i64>>());
+    let is_last_missing = |row: &Value| {
+        let mut missing = missing.borrow_mut();
+        missing.remove(&int(row, "req_id"));
+        missing.is_empty()
+    };
+    paths.wait(1, is_last_missing, || ());
     let mut by_request: BTreeMap<i64, Vec<Value>> = BTreeMap::new();
     for row in paths.all() {
         by_request.entry(int(&row, "req_id")).or_default().push(row);
