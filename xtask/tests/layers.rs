@@ -49,6 +49,16 @@ const CRATES: &[(&str, &[&str])] = &[
         &["weir-model", "weir-query", "weir-runtime", "weir-wire"],
     ),
     (
+        "weir-flink",
+        &[
+            "weir-forward",
+            "weir-model",
+            "weir-query",
+            "weir-runtime",
+            "weir-sink",
+        ],
+    ),
+    (
         "weir-monitor",
         &[
             "weir-forward",

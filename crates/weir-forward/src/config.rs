@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use weir_runtime::config::{Fault, Size, count};
 use weir_runtime::failure::Failure;
 
-use crate::Broker;
+use crate::BrokerReader;
 
 /// The part of the names of all topics that a URL without a path has.
 const PREFIX: &str = "weir";
@@ -170,7 +170,7 @@ impl ForwardConfig {
     /// # Errors
     /// If a file cannot be used, or this program has no client of Kafka.
     #[cfg(feature = "kafka")]
-    pub fn broker(&self, url: &KafkaUrl) -> Result<Box<dyn Broker>, Failure> {
+    pub fn broker(&self, url: &KafkaUrl) -> Result<Box<dyn BrokerReader>, Failure> {
         Ok(Box::new(crate::kafka::Kafka::new(self, url)?))
     }
 
@@ -179,7 +179,7 @@ impl ForwardConfig {
     /// # Errors
     /// Always: this program has none.
     #[cfg(not(feature = "kafka"))]
-    pub fn broker(&self, _url: &KafkaUrl) -> Result<Box<dyn Broker>, Failure> {
+    pub fn broker(&self, _url: &KafkaUrl) -> Result<Box<dyn BrokerReader>, Failure> {
         Err(Failure::words(
             "this program was built without a client of Kafka (feature `kafka`)",
         ))

@@ -11,13 +11,13 @@ use chrono::Utc;
 use futures_util::future::join_all;
 use rskafka::BackoffConfig;
 use rskafka::client::error::{Error, ProtocolError};
-use rskafka::client::partition::{Compression, PartitionClient, UnknownTopicHandling};
+use rskafka::client::partition::{Compression, OffsetAt, PartitionClient, UnknownTopicHandling};
 use rskafka::client::{Client, ClientBuilder, Credentials, SaslConfig};
 use rskafka::record::Record as KafkaRecord;
 use tokio::runtime::Runtime;
 use weir_runtime::failure::Failure;
 
-use crate::broker::{Broker, BrokerError, BrokerRecord, PartitionBatch};
+use crate::broker::{Broker, BrokerError, BrokerReader, BrokerRecord, PartitionBatch, ReadRecord};
 use crate::config::{ForwardConfig, ForwardSasl, KafkaUrl, SaslMechanism};
 
 /// How long a request is tried, with a connection that has failed in between.
@@ -28,6 +28,9 @@ const COUNTS_EVERY: Duration = Duration::from_secs(60);
 
 /// How long the creation of a topic may take, in milliseconds.
 const CREATE_MS: i32 = 5_000;
+
+/// The greatest size of the records of one request.
+const FETCH_BYTES_MAX: i32 = 4 << 20;
 
 /// The greatest size of a password file.
 const PASSWORD_BYTES_MAX: u64 = 4 << 10;
@@ -149,21 +152,73 @@ impl Broker for Kafka {
     }
 }
 
-async fn found_or_created(
-    connection: &mut Connection,
-    topic: &str,
-    partitions: i32,
-    replication: i16,
-) -> Result<u32, BrokerError> {
-    for topic in within(connection.client.list_topics()).await? {
+impl BrokerReader for Kafka {
+    fn existing(&mut self, topic: &str) -> Result<Option<u32>, BrokerError> {
+        self.connected()?;
+        let connection = self.client.as_mut().expect("it is connected");
+        let found = self.runtime.block_on(found(connection, topic));
+        self.noted(found)
+    }
+
+    fn offsets(&mut self, topic: &str, partition: u32) -> Result<(i64, i64), BrokerError> {
+        self.connected()?;
+        let connection = self.client.as_mut().expect("it is connected");
+        let found = self.runtime.block_on(async {
+            let client = partition_client(connection, topic, partition).await?;
+            let first = within(client.get_offset(OffsetAt::Earliest)).await?;
+            Ok((first, within(client.get_offset(OffsetAt::Latest)).await?))
+        });
+        self.noted(found)
+    }
+
+    fn read(
+        &mut self,
+        topic: &str,
+        partition: u32,
+        offset: i64,
+        wait: Duration,
+    ) -> Result<Vec<ReadRecord>, BrokerError> {
+        self.connected()?;
+        let connection = self.client.as_mut().expect("it is connected");
+        let wait = i32::try_from(wait.as_millis()).unwrap_or(i32::MAX);
+        let found = self.runtime.block_on(async {
+            let client = partition_client(connection, topic, partition).await?;
+            within(client.fetch_records(offset, 1..FETCH_BYTES_MAX, wait)).await
+        });
+        let (records, _) = self.noted(found)?;
+        let records = records.into_iter().map(|found| ReadRecord {
+            offset: found.offset,
+            record: BrokerRecord {
+                key: found.record.key.unwrap_or_default(),
+                value: found.record.value.unwrap_or_default(),
+            },
+        });
+        Ok(records.collect())
+    }
+}
+
+/// Finds all topics; returns the number of partitions of one.
+async fn found(connection: &mut Connection, topic: &str) -> Result<Option<u32>, BrokerError> {
+    let topics = within(connection.client.list_topics()).await?;
+    connection.counts.clear();
+    for topic in topics {
         let count = topic.partitions.len() as u32;
         // A topic that is being created or deleted has none.
         if count > 0 {
             connection.counts.insert(topic.name, count);
         }
     }
-    if let Some(count) = connection.counts.get(topic) {
-        return Ok(*count);
+    Ok(connection.counts.get(topic).copied())
+}
+
+async fn found_or_created(
+    connection: &mut Connection,
+    topic: &str,
+    partitions: i32,
+    replication: i16,
+) -> Result<u32, BrokerError> {
+    if let Some(count) = found(connection, topic).await? {
+        return Ok(count);
     }
     let controller = connection
         .client

@@ -37,10 +37,10 @@ use weir_model::{Batch, NANOS_PER_SECOND, Nanos};
 use weir_query::plan::Plan;
 use weir_runtime::failure::Failure;
 
-pub use broker::{Broker, BrokerError, BrokerRecord, PartitionBatch};
+pub use broker::{Broker, BrokerError, BrokerReader, BrokerRecord, PartitionBatch, ReadRecord};
 pub use config::{ForwardConfig, KafkaUrl};
 pub use message::{TargetPartition, TopicMessage};
-pub use rows::{RowOrigin, TopicRows, topic_name};
+pub use rows::{RowOrigin, TopicRows, results_topic, topic_name};
 pub use sender::{SenderState, SenderStatus};
 use spool::ForwardSpool;
 

@@ -198,13 +198,31 @@ impl TopicRows {
 /// The name of the topic for the rows of fragment `number` of `query`. It depends on the fragment
 /// and on its columns: a changed query has another topic, because its rows are others.
 pub fn topic_name(prefix: &str, query: &str, number: usize, fragment: &Plan) -> String {
-    let is_valid = |c: char| c.is_ascii_alphanumeric() || "_-".contains(c);
-    let plain = |c: char| if is_valid(c) { c } else { '_' };
     let mut identity = format!("{query}\n{number}\n{fragment}");
     for field in &fragment.schema.fields {
         identity += &format!("\n{} {}", field.name, field.ty);
     }
     let end = format!(".{:08x}", crc32fast::hash(identity.as_bytes()));
+    topic_of(prefix, query, &end)
+}
+
+/// The name of the topic for the result of `query`, where another engine computes it.
+pub fn results_topic(prefix: &str, query: &str) -> String {
+    const END: &str = ".results";
+    let topic = topic_of(prefix, query, END);
+    // Names that differ in other characters have other topics.
+    match topic == format!("{prefix}.{query}{END}") {
+        true => topic,
+        false => {
+            let sum = crc32fast::hash(query.as_bytes());
+            topic_of(prefix, query, &format!(".{sum:08x}{END}"))
+        }
+    }
+}
+
+fn topic_of(prefix: &str, query: &str, end: &str) -> String {
+    let is_valid = |c: char| c.is_ascii_alphanumeric() || "_-".contains(c);
+    let plain = |c: char| if is_valid(c) { c } else { '_' };
     let mut name: String = query.chars().map(plain).collect();
     name.truncate(NAME_MAX - prefix.len() - 1 - end.len());
     format!("{prefix}.{name}{end}")

@@ -5,6 +5,7 @@ pub mod boot;
 pub mod config;
 pub mod device_names;
 pub mod failure;
+pub mod http;
 pub mod inspection;
 pub mod lock;
 pub mod log;

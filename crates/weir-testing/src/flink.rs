@@ -82,7 +82,7 @@ impl Drop for Flink {
 }
 
 /// Fetches Flink and compiles what runs it, with the functions that queries call.
-fn built() -> Result<Java> {
+pub(crate) fn built() -> Result<Java> {
     static TURN: Mutex<()> = Mutex::new(());
     let _turn = TURN.lock();
     let runner = root().join("crates/weir-testing/flink");

@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::fs;
+use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -74,6 +75,17 @@ impl Java {
 /// The option with which Java has its temporary files in this folder, and leaves none elsewhere.
 pub fn temporary(folder: &Scratch) -> String {
     format!("-Djava.io.tmpdir={}", folder.path().display())
+}
+
+/// Ports that were free a moment ago.
+pub fn free_ports<const N: usize>() -> Result<[u16; N]> {
+    let listeners: Result<Vec<TcpListener>, _> = (0..N)
+        .map(|_| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)))
+        .collect();
+    let ports = listeners?.into_iter().map(|l| l.local_addr());
+    let ports: Result<Vec<_>, _> = ports.collect();
+    let ports: Vec<u16> = ports?.iter().map(|address| address.port()).collect();
+    Ok(ports.try_into().expect("as many were bound"))
 }
 
 fn done(command: &mut Command) -> Result<()> {

@@ -2,7 +2,7 @@
 //! folder.
 
 use std::fs::{self, File};
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, TcpStream};
 use std::path::Path;
 use std::process::{Child, Stdio};
 use std::sync::Mutex;
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 
 use crate::Scratch;
-use crate::java::{Java, temporary};
+use crate::java::{Java, free_ports, temporary};
 use crate::repository::root;
 
 /// How long a broker may take to start.
@@ -188,15 +188,4 @@ fn fetched() -> Result<Java> {
     let _turn = TURN.lock();
     let pom = root().join("crates/weir-testing/kafka/pom.xml");
     Java::build(&root().join("target/kafka"), &pom, &[])
-}
-
-/// Ports that were free a moment ago.
-fn free_ports() -> Result<[u16; 3]> {
-    let listeners: Result<Vec<TcpListener>, _> = (0..3)
-        .map(|_| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)))
-        .collect();
-    let ports = listeners?.into_iter().map(|l| l.local_addr());
-    let ports: Result<Vec<_>, _> = ports.collect();
-    let ports: Vec<u16> = ports?.iter().map(|address| address.port()).collect();
-    Ok(ports.try_into().expect("three were bound"))
 }

@@ -357,6 +357,15 @@ const TOKEN_VARIABLE: &str = "WEIR_TOKEN_FILE";
 /// The default monitor: the one of this host, at its default socket.
 const MONITOR_DEFAULT: &str = "unix:";
 
+/// The engine that merges what the agents of a fleet send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum QueryEngine {
+    /// The monitor.
+    Monitor,
+    /// Flink, over what monitors forward to Kafka.
+    Flink,
+}
+
 /// How a monitor is reached.
 #[derive(Args, Debug, Clone, Default)]
 #[command(next_help_heading = "Fleet")]

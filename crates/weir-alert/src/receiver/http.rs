@@ -2,21 +2,13 @@
 
 use std::fmt;
 use std::path::Path;
-use std::sync::Arc;
 use std::time::Duration;
 
 use ureq::Agent;
-use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig, parse_pem};
+use weir_runtime::http::{HttpOptions, http_agent};
 
 /// The longest time of one request.
 const REQUEST_MAX: Duration = Duration::from_secs(10);
-
-/// The certificates of public authorities, as distributions install them.
-const SYSTEM_ROOTS: [&str; 3] = [
-    "/etc/ssl/certs/ca-certificates.crt",
-    "/etc/pki/tls/certs/ca-bundle.crt",
-    "/etc/ssl/cert.pem",
-];
 
 /// Sends requests to one URL.
 #[derive(Clone)]
@@ -50,36 +42,15 @@ impl HttpClient {
     /// # Errors
     /// A message for the user when the URL or the file is invalid.
     pub fn new(url: &str, ca: Option<&Path>) -> Result<HttpClient, String> {
-        let is_https = url.starts_with("https://");
-        let host = url.split_once("://").map_or("", |(_, rest)| rest);
-        let is_plain = url.starts_with("http://");
-        if !(is_https || is_plain) || host.is_empty() || host.starts_with('/') {
-            return Err(format!(
-                "{url}: expected a URL such as https://example.org/hook"
-            ));
-        }
-        if host
-            .split(['/', '?'])
-            .next()
-            .is_some_and(|host| host.contains('@'))
-        {
-            return Err(
-                "a URL with a user name or password is visible to all users of this host; \
-                        use --secret"
-                    .to_owned(),
-            );
-        }
-        let config = Agent::config_builder()
-            .timeout_global(Some(REQUEST_MAX))
-            .max_redirects(0)
-            .http_status_as_error(false)
-            .user_agent(concat!("weir/", env!("CARGO_PKG_VERSION")));
-        let config = match is_https {
-            true => config.tls_config(tls(ca)?),
-            false => config,
+        let options = HttpOptions {
+            ca,
+            ca_option: "--receiver-ca",
+            secret_option: "--secret",
+            timeout: REQUEST_MAX,
         };
+        let agent = http_agent(url, &options)?;
         Ok(HttpClient {
-            agent: config.build().into(),
+            agent,
             url: url.to_owned(),
         })
     }
@@ -113,35 +84,6 @@ fn verdict(status: u16) -> Result<(), HttpError> {
         300..=499 => Err(HttpError::Refused(status)),
         _ => Err(HttpError::Failed(format!("status {status}"))),
     }
-}
-
-fn tls(ca: Option<&Path>) -> Result<TlsConfig, String> {
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let path = match ca {
-        Some(path) => path,
-        None => {
-            let mut known = SYSTEM_ROOTS.iter().map(Path::new);
-            known.find(|path| path.exists()).ok_or_else(|| {
-                "no certificates of authorities on this host; install ca-certificates, or give \
-                 --receiver-ca FILE"
-                    .to_owned()
-            })?
-        }
-    };
-    let pem = std::fs::read(path).map_err(|e| format!("{}: {e}", path.display()))?;
-    let certificates: Vec<Certificate<'static>> = parse_pem(&pem)
-        .filter_map(|item| match item {
-            Ok(PemItem::Certificate(certificate)) => Some(certificate),
-            _ => None,
-        })
-        .collect();
-    if certificates.is_empty() {
-        return Err(format!("{}: no certificate in PEM format", path.display()));
-    }
-    Ok(TlsConfig::builder()
-        .unversioned_rustls_crypto_provider(provider)
-        .root_certs(RootCerts::from(certificates))
-        .build())
 }
 
 #[cfg(test)]

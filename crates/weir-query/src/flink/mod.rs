@@ -17,11 +17,13 @@
 mod aggregate;
 mod block;
 mod expr;
+mod result;
 mod scalar;
 mod table;
 
 use std::fmt::{self, Display, Formatter};
 
+pub use result::{ResultTable, longest_window, overlap};
 pub use table::{FlinkTable, FlinkView};
 
 use weir_model::{Capabilities, Declaration, Demand};

@@ -78,7 +78,8 @@ pub fn of_forwarded(
     })
 }
 
-fn refused(why: Untranslatable) -> Failure {
+/// As a failure of a command.
+pub fn refused(why: Untranslatable) -> Failure {
     Failure::words(format_args!("Flink cannot answer this query: {why}"))
 }
 
@@ -103,6 +104,12 @@ pub fn text(
 }
 
 impl Translation {
+    /// The query, and the options of the tables that it reads.
+    pub fn parts(self, options: &[(String, String)]) -> (FlinkQuery, Vec<(String, String)>) {
+        let options = self.with_defaults(options);
+        (self.flink, options)
+    }
+
     /// The defaults, replaced by options of the same key; none beside another connector.
     fn with_defaults(&self, options: &[(String, String)]) -> Vec<(String, String)> {
         let is_given = |key: &str| options.iter().any(|(given, _)| given == key);

@@ -9,8 +9,10 @@ use weir_wire::Submit;
 
 use crate::args::OutputArgs;
 use crate::args::QuestionArgs;
-use crate::args::{FleetArgs, places};
+use crate::args::{FleetArgs, QueryEngine, places};
 use crate::command::fleet_backup::{self, BackupArgs, RestoreArgs};
+use crate::command::fleet_flink::{self, FlinkArgs};
+use crate::command::fleet_place::{self, PlaceArgs};
 use weir_monitor::client::show::{self, PrintOptions};
 use weir_runtime::failure::{Ending, Failure};
 use weir_runtime::output;
@@ -35,19 +37,33 @@ pub struct FleetCommand {
 
 #[derive(Subcommand, Debug)]
 enum Action {
+    /// Place a standing query: at the monitor, or in Flink over what monitors forward to Kafka
+    ///
+    /// A query that runs already is left as it is, so that the command can be repeated. In Flink,
+    /// a job with another text is replaced by one that continues it.
+    #[command(after_help = "Examples:\n  \
+        weir fleet place load \"select vm, count(*) from IO [range 10 s slide 1 s] group by vm\"\n  \
+        weir fleet place load --on flink --forward kafka://kafka1:9092/weir \\\n    \
+        --gateway http://flink:8083 \"select vm, count(*) from IO [range 10 s slide 1 s] group by vm\"")]
+    Place(PlaceArgs),
     /// List the running queries
-    #[command(after_help = "Examples:\n  weir fleet queries\n  weir fleet queries --json")]
-    Queries(ListArgs),
+    #[command(
+        after_help = "Examples:\n  weir fleet queries\n  weir fleet queries --json\n  \
+        weir fleet queries --on flink --gateway http://flink:8083"
+    )]
+    Queries(QueriesArgs),
     /// List the hosts
     #[command(after_help = "Examples:\n  weir fleet hosts --monitor monitor.example")]
     Hosts(ListArgs),
     /// Print the results of a running query
     #[command(
-        after_help = "Examples:\n  weir fleet watch load\n  weir fleet watch load --format json --for 1m"
+        after_help = "Examples:\n  weir fleet watch load\n  weir fleet watch load --format json --for 1m\n  \
+        weir fleet watch load --on flink --forward kafka://kafka1:9092/weir"
     )]
     Watch(WatchArgs),
     /// Cancel a query
-    #[command(after_help = "Examples:\n  weir fleet cancel load")]
+    #[command(after_help = "Examples:\n  weir fleet cancel load\n  \
+        weir fleet cancel load --on flink --forward kafka://kafka1:9092/weir")]
     Cancel(CancelArgs),
     /// Print where each part of a query would run, and its cost
     #[command(after_help = "Examples:\n  \
@@ -78,6 +94,18 @@ struct ListArgs {
     fleet: FleetArgs,
 }
 
+/// A list of queries.
+#[derive(Args, Debug)]
+struct QueriesArgs {
+    #[command(flatten)]
+    list: ListArgs,
+    /// QueryEngine whose queries are listed
+    #[arg(long, value_name = "ENGINE", value_enum, default_value_t = QueryEngine::Monitor)]
+    on: QueryEngine,
+    #[command(flatten)]
+    flink: FlinkArgs,
+}
+
 #[derive(Args, Debug)]
 struct WatchArgs {
     /// Name of the query, as listed by `weir fleet queries`
@@ -86,8 +114,16 @@ struct WatchArgs {
     /// Stop after this time, such as 30s or 5m [default: until Ctrl-C or the end of the query]
     #[arg(long = "for", value_name = "DURATION", value_parser = quantity::span)]
     span: Option<Duration>,
+    /// QueryEngine that runs the query
+    #[arg(long, value_name = "ENGINE", value_enum, default_value_t = QueryEngine::Monitor)]
+    on: QueryEngine,
+    /// Print all results that Kafka has, and then the next ones
+    #[arg(long)]
+    from_start: bool,
     #[command(flatten)]
     output: OutputArgs,
+    #[command(flatten)]
+    flink: FlinkArgs,
     #[command(flatten)]
     fleet: FleetArgs,
 }
@@ -97,9 +133,17 @@ struct CancelArgs {
     /// Name of the query, as listed by `weir fleet queries`
     #[arg(value_name = "NAME")]
     name: String,
-    /// Print the response of the monitor as JSON
+    /// QueryEngine that runs the query
+    #[arg(long, value_name = "ENGINE", value_enum, default_value_t = QueryEngine::Monitor)]
+    on: QueryEngine,
+    /// End the job of Flink only, and not the standing query of the monitor
+    #[arg(long)]
+    job_only: bool,
+    /// Print the response as JSON
     #[arg(short = 'j', long)]
     json: bool,
+    #[command(flatten)]
+    flink: FlinkArgs,
     #[command(flatten)]
     fleet: FleetArgs,
 }
@@ -121,9 +165,14 @@ struct ExplainArgs {
 
 pub fn run(args: &FleetCommand) -> Result<Ending, Failure> {
     match &args.action {
-        Action::Queries(args) => {
-            let queries = args.fleet.connect()?.queries()?;
-            listed(&queries, args.json, QUERIES)
+        Action::Place(args) => fleet_place::place(args),
+        Action::Queries(QueriesArgs { list, on, flink }) => {
+            on.refuse(flink, false)?;
+            if *on == QueryEngine::Flink {
+                return listed(&fleet_flink::jobs(flink)?, list.json, JOBS);
+            }
+            let queries = list.fleet.connect()?.queries()?;
+            listed(&queries, list.json, QUERIES)
         }
         Action::Hosts(args) => {
             let hosts = args.fleet.connect()?.hosts()?;
@@ -133,7 +182,14 @@ pub fn run(args: &FleetCommand) -> Result<Ending, Failure> {
         Action::Backup(args) => fleet_backup::backup(args),
         Action::Restore(args) => fleet_backup::restore(args),
         Action::Cancel(args) => {
-            let answer = args.fleet.connect()?.cancel(&args.name)?;
+            args.on.refuse(&args.flink, args.job_only)?;
+            let mut answer = Value::Null;
+            if args.on == QueryEngine::Flink {
+                answer = fleet_flink::cancel(&args.flink, &args.name)?;
+            }
+            if !args.job_only {
+                answer = args.fleet.connect()?.cancel(&args.name)?;
+            }
             if args.json {
                 output::print(&format!("{answer}\n"))?;
             }
@@ -152,6 +208,11 @@ pub fn run(args: &FleetCommand) -> Result<Ending, Failure> {
 }
 
 fn watch(args: &WatchArgs) -> Result<Ending, Failure> {
+    args.on.refuse(&args.flink, args.from_start)?;
+    if args.on == QueryEngine::Flink {
+        let WatchArgs { name, output, .. } = args;
+        return fleet_flink::watch(&args.flink, name, output, args.span, args.from_start);
+    }
     let stop = Stop::on_signals()?;
     let mut client = args.fleet.connect()?;
     let placed = client.describe(&args.name)?;
@@ -221,6 +282,15 @@ const QUERIES: &[Column] = &[
     ("LOST", "rows_lost", plain),
     ("LATE", "rows_late", plain),
     ("QUERY", "query", plain),
+];
+
+/// The columns of the list of jobs.
+const JOBS: &[Column] = &[
+    ("RESULTS", "results", plain),
+    ("STATE", "state", plain),
+    ("SINCE", "since", plain),
+    ("JOB", "job", plain),
+    ("NUMBER", "number", plain),
 ];
 
 /// The columns of the list of hosts.

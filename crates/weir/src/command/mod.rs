@@ -26,6 +26,8 @@ mod explain_flink;
 mod exporter;
 mod fleet;
 mod fleet_backup;
+mod fleet_flink;
+mod fleet_place;
 mod fleet_rows;
 mod functions;
 mod hist;

@@ -422,7 +422,8 @@ pub(super) fn names(schema: &Schema) -> Vec<String> {
     unique(schema.fields.iter().map(|f| f.name.clone()).collect())
 }
 
-fn unique(names: Vec<String>) -> Vec<String> {
+/// These names, changed where one occurs twice or is that of a window's column.
+pub(super) fn unique(names: Vec<String>) -> Vec<String> {
     let mut found: Vec<String> = Vec::new();
     for name in names {
         let is_taken = |name: &String| OF_WINDOWS.contains(&name.as_str()) || found.contains(name);

@@ -11,7 +11,7 @@ use super::processes::{Monitor, Process, until};
 use crate::support::{Scratch, run, skipped};
 
 /// What is placed: partial aggregates, rows, and the first rows of an order.
-const QUERIES: [(&str, &str); 3] = [
+pub(super) const QUERIES: [(&str, &str); 3] = [
     (
         "load",
         "select pdisk, op, count(*) as n, sum(bytes) as total, min(latency) as least, \
@@ -30,13 +30,13 @@ const QUERIES: [(&str, &str); 3] = [
     ),
 ];
 
-const HOSTS: [&str; 3] = ["a", "b", "c"];
+pub(super) const HOSTS: [&str; 3] = ["a", "b", "c"];
 
 /// The requests of each host.
-const REQUESTS: usize = 4_000;
+pub(super) const REQUESTS: usize = 4_000;
 
 /// The content of a relation at some instants, in milliseconds since 1970: its rows as texts.
-type Content = BTreeMap<i64, BTreeSet<String>>;
+pub(super) type Content = BTreeMap<i64, BTreeSet<String>>;
 
 /// A trace of random requests within 10 s.
 fn trace(home: &Scratch, host: &str) -> String {
@@ -110,7 +110,7 @@ fn in_flink(flink: &mut Flink, statements: &[String]) -> Content {
 }
 
 /// The content at each multiple of `slide_ms`, of a file of changes.
-fn of_changes(csv: &str, slide_ms: i64) -> Content {
+pub(super) fn of_changes(csv: &str, slide_ms: i64) -> Content {
     let mut changes: BTreeMap<i64, Vec<(i64, String)>> = BTreeMap::new();
     for line in csv.lines().skip(1) {
         let values: Vec<&str> = line.split(',').collect();
@@ -144,14 +144,14 @@ fn of_changes(csv: &str, slide_ms: i64) -> Content {
 }
 
 /// Milliseconds since 1970 of an instant.
-fn milliseconds(instant: &str) -> i64 {
+pub(super) fn milliseconds(instant: &str) -> i64 {
     let format = time::format_description::well_known::Rfc3339;
     let instant = time::OffsetDateTime::parse(instant, &format).unwrap();
     i64::try_from(instant.unix_timestamp_nanos() / 1_000_000).unwrap()
 }
 
 /// The digits of a float that two programs agree on.
-fn rounded(value: &str) -> String {
+pub(super) fn rounded(value: &str) -> String {
     match value.contains('.').then(|| value.parse::<f64>()) {
         Some(Ok(number)) => format!("{number:.9e}"),
         _ => value.to_owned(),
@@ -170,7 +170,7 @@ fn engines(test: &str, user: Option<KafkaUser<'_>>) -> Option<(Kafka, Flink)> {
     }
 }
 
-fn agents(monitor: &Monitor) -> Vec<Process> {
+pub(super) fn agents(monitor: &Monitor) -> Vec<Process> {
     let traces = HOSTS.map(|host| trace(&monitor.home, host));
     monitor.agents_with(&traces, &["--once"])
 }

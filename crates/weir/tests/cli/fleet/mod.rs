@@ -10,6 +10,7 @@ mod correlate;
 mod forward;
 mod hosts;
 mod measured;
+mod on_flink;
 mod operations;
 mod probes;
 pub mod processes;

@@ -1,0 +1,96 @@
+//! [`FlinkRest`]: the state of a job's tasks, over the REST API of Flink's job manager ("REST API",
+//! Flink 2.3).
+
+use serde_json::Value;
+
+use crate::gateway::{FlinkAddress, FlinkClient, FlinkError, FlinkSession};
+
+/// The REST API of the job manager that a gateway uses.
+pub struct FlinkRest {
+    client: FlinkClient,
+}
+
+/// The tasks of a job.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TaskCounts {
+    /// All of them.
+    pub total: u64,
+    /// Those that run.
+    pub running: u64,
+    /// Those without a slot.
+    pub waiting: u64,
+}
+
+impl FlinkRest {
+    /// The job manager of a session's configuration, with the token and the authorities of
+    /// `gateway`; `None` if it is not in it.
+    ///
+    /// # Errors
+    /// If the gateway cannot be reached.
+    pub fn of_session(
+        session: &FlinkSession,
+        gateway: &FlinkAddress,
+    ) -> Result<Option<FlinkRest>, FlinkError> {
+        let Some(host) = session.setting("rest.address")? else {
+            return Ok(None);
+        };
+        let port = session.setting("rest.port")?.unwrap_or("8081".to_owned());
+        let is_tls = session.setting("security.ssl.rest.enabled")?;
+        let scheme = match is_tls.as_deref() {
+            Some("true") => "https",
+            _ => "http",
+        };
+        let address = FlinkAddress {
+            url: format!("{scheme}://{host}:{port}"),
+            ..gateway.clone()
+        };
+        let client = FlinkClient::new(&address, "the job manager of Flink")?;
+        Ok(Some(FlinkRest { client }))
+    }
+
+    /// The tasks of a job.
+    ///
+    /// # Errors
+    /// If the job manager cannot be reached.
+    pub fn tasks(&self, job: &str) -> Result<TaskCounts, FlinkError> {
+        let job = self.client.get(&format!("/jobs/{job}"))?;
+        let mut counts = TaskCounts::default();
+        for vertex in job["vertices"].as_array().into_iter().flatten() {
+            for (state, count) in vertex["tasks"].as_object().into_iter().flatten() {
+                let count = count.as_u64().unwrap_or(0);
+                counts.total += count;
+                match state.as_str() {
+                    "RUNNING" | "FINISHED" => counts.running += count,
+                    "CREATED" | "SCHEDULED" => counts.waiting += count,
+                    _ => {}
+                }
+            }
+        }
+        Ok(counts)
+    }
+
+    /// Why a job has failed last, if it has: one line.
+    ///
+    /// # Errors
+    /// If the job manager cannot be reached.
+    pub fn failure(&self, job: &str) -> Result<Option<String>, FlinkError> {
+        let found = self.client.get(&format!("/jobs/{job}/exceptions"))?;
+        let entries = &found["exceptionHistory"]["entries"];
+        let stack = entries[0]["stacktrace"].as_str();
+        let name = entries[0]["exceptionName"].as_str();
+        let text = stack.or(name).or(found["root-exception"].as_str());
+        Ok(text
+            .map(crate::gateway::cause)
+            .filter(|text| !text.is_empty()))
+    }
+
+    /// The slots of all task managers that are free, and all of them.
+    ///
+    /// # Errors
+    /// If the job manager cannot be reached.
+    pub fn slots(&self) -> Result<(u64, u64), FlinkError> {
+        let found: Value = self.client.get("/overview")?;
+        let count = |key: &str| found[key].as_u64().unwrap_or(0);
+        Ok((count("slots-available"), count("slots-total")))
+    }
+}

@@ -1,0 +1,415 @@
+//! `--on flink` of `weir fleet`: jobs of Flink over what monitors forward to Kafka.
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use serde_json::{Value, json};
+use weir_flink::placement::{at_kafka, failure};
+use weir_flink::{
+    FlinkAddress, FlinkJob, FlinkSession, JobDescription, JobPlacement, JobResults, JobSpec,
+    JobStart, PlacedJob, ResultColumn,
+};
+use weir_forward::{BrokerReader, ForwardConfig, KafkaUrl, results_topic};
+use weir_monitor::config::MonitorConfig;
+use weir_query::Plan;
+use weir_query::flink::{ResultTable, longest_window, overlap};
+use weir_runtime::failure::{Ending, Failure};
+use weir_runtime::output;
+use weir_runtime::run_loop::Stop;
+use weir_sink::{SinkError, time};
+use weir_wire::read_token;
+
+use super::explain_flink::{self, option};
+use crate::args::{OutputArgs, QueryEngine};
+
+/// The setting with which the state of a job survives the failure of a task.
+const CHECKPOINTS: (&str, &str) = ("execution.checkpointing.interval", "10 s");
+
+/// How long the brokers may be away while results are printed, before that is reported.
+const RETRY_AFTER: Duration = Duration::from_secs(1);
+
+/// Where Flink is, and where Kafka is.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Flink")]
+pub struct FlinkArgs {
+    /// URL of Flink's SQL Gateway
+    #[arg(long, value_name = "URL", default_value = "http://localhost:8083")]
+    gateway: String,
+    /// Verify the gateway's certificate with the certificate of this authority (PEM) [default: the
+    /// authorities of the system]
+    #[arg(long, value_name = "FILE")]
+    gateway_ca: Option<PathBuf>,
+    /// File with a token for a proxy in front of the gateway, readable by its owner only [default:
+    /// none]
+    #[arg(long, value_name = "FILE")]
+    gateway_token_file: Option<PathBuf>,
+    /// Kafka to which monitors forward (`weir monitor --forward`), such as
+    /// kafka://kafka1:9092,kafka2:9092/weir [default: that of --monitor-config]
+    #[arg(long, value_name = "URL")]
+    forward: Option<KafkaUrl>,
+    /// Use the brokers, the certificates and the password of table [forward] in this configuration
+    /// of a monitor [default: none]
+    #[arg(long, value_name = "FILE")]
+    monitor_config: Option<PathBuf>,
+    /// Topic of the results [default: PREFIX.NAME.results]
+    #[arg(long, value_name = "TOPIC")]
+    results: Option<String>,
+}
+
+/// How a job is started.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Flink")]
+pub struct JobArgs {
+    /// Option of the connector of the tables that the job reads, such as
+    /// properties.security.protocol=SASL_SSL; those that begin with `properties.` are also options
+    /// of the results; may be repeated
+    #[arg(long, value_name = "KEY=VALUE", value_parser = option)]
+    flink_with: Vec<(String, String)>,
+    /// Setting of Flink for the job, such as state.backend.type=rocksdb; may be repeated [default:
+    /// execution.checkpointing.interval=10 s]
+    #[arg(long, value_name = "KEY=VALUE", value_parser = option)]
+    flink_set: Vec<(String, String)>,
+    /// Jar with weir's functions, as Flink finds it [default: they are in Flink's class path]
+    #[arg(long, value_name = "PATH")]
+    flink_jar: Option<String>,
+    /// Tasks of each operator, at most as many as the topics have partitions
+    #[arg(long, value_name = "COUNT", default_value = "1",
+        value_parser = clap::value_parser!(u32).range(1..))]
+    parallelism: u32,
+}
+
+impl QueryEngine {
+    /// Refuses options that this engine does not use; `more` if another one of these was given.
+    ///
+    /// # Errors
+    /// If one was given.
+    pub fn refuse(self, flink: &FlinkArgs, more: bool) -> Result<(), Failure> {
+        match self == QueryEngine::Monitor && (flink.is_given() || more) {
+            true => Err(Failure::words(
+                "--forward, --monitor-config, --results, --job-only and --from-start are for \
+                 --on flink",
+            )),
+            false => Ok(()),
+        }
+    }
+}
+
+/// The brokers, and the first part of the names of topics.
+struct Topics {
+    reader: Box<dyn BrokerReader>,
+    url: KafkaUrl,
+    /// They need TLS or a password.
+    is_protected: bool,
+}
+
+impl FlinkArgs {
+    /// Whether an option was given that another engine does not use.
+    pub fn is_given(&self) -> bool {
+        self.forward.is_some() || self.monitor_config.is_some() || self.results.is_some()
+    }
+
+    fn address(&self) -> Result<FlinkAddress, Failure> {
+        let token = self.gateway_token_file.as_deref();
+        Ok(FlinkAddress {
+            url: self.gateway.clone(),
+            ca: self.gateway_ca.clone(),
+            token: token.map(read_token).transpose()?,
+        })
+    }
+
+    fn topics(&self) -> Result<Topics, Failure> {
+        let mut config = match &self.monitor_config {
+            Some(file) => {
+                let loaded = weir_runtime::config::load::<MonitorConfig>(Some(file), "")?;
+                loaded.config.forward
+            }
+            None => ForwardConfig::default(),
+        };
+        let url = match (&self.forward, config.url()?) {
+            (Some(url), _) => url.clone(),
+            (None, Some(url)) => url,
+            (None, None) => {
+                return Err(Failure::words(
+                    "--on flink needs the Kafka to which monitors forward: --forward \
+                     kafka://HOST:PORT[/PREFIX], or --monitor-config FILE",
+                ));
+            }
+        };
+        // The order of results is that of a partition.
+        config.partitions = 1;
+        let is_protected = config.tls.is_some() || config.sasl.is_some();
+        Ok(Topics {
+            reader: config.broker(&url)?,
+            url,
+            is_protected,
+        })
+    }
+
+    fn results(&self, prefix: &str, name: &str) -> String {
+        let own = || results_topic(prefix, name);
+        self.results.clone().unwrap_or_else(own)
+    }
+}
+
+/// Finds the job of a query, or starts it; prints which.
+///
+/// # Errors
+/// If Flink cannot answer the query, or Flink or Kafka cannot be reached.
+pub fn place(
+    args: &FlinkArgs,
+    job: &JobArgs,
+    (name, text, plan): (&str, &str, &Plan),
+    strategy: Option<&str>,
+    as_json: bool,
+) -> Result<Ending, Failure> {
+    let Topics {
+        mut reader,
+        url,
+        is_protected,
+    } = args.topics()?;
+    let spec = spec(args, job, &url, (name, text, plan), strategy)?;
+    let is_stated = |(key, _): &(String, String)| key == "properties.security.protocol";
+    if is_protected && !job.flink_with.iter().any(is_stated) {
+        output::notice(format_args!(
+            "weir: Flink connects to these brokers without TLS and password; state \
+             --flink-with properties.security.protocol=.. (docs/flink.md)"
+        ));
+    }
+    let gateway = args.address()?;
+    let mut placement = JobPlacement {
+        gateway: &gateway,
+        reader: &mut *reader,
+        prefix: &url.prefix,
+    };
+    let placed = placement.place(&spec)?;
+    output::print(&match as_json {
+        true => format!("{}\n", placed_json(&placed, &spec)),
+        false => placed_text(&placed, &spec, name),
+    })?;
+    Ok(match &placed.waits {
+        None => Ending::Done,
+        Some(why) => {
+            output::notice(format_args!(
+                "weir: job {} does not run yet: {why}",
+                placed.id
+            ));
+            Ending::Failed
+        }
+    })
+}
+
+/// Checks that Flink can answer a query, without a connection.
+///
+/// # Errors
+/// Why it cannot, or an option that is missing.
+pub fn check(
+    args: &FlinkArgs,
+    job: &JobArgs,
+    query: (&str, &str, &Plan),
+    strategy: Option<&str>,
+) -> Result<(), Failure> {
+    spec(args, job, &args.topics()?.url, query, strategy).map(|_| ())
+}
+
+fn spec(
+    args: &FlinkArgs,
+    job: &JobArgs,
+    url: &KafkaUrl,
+    (name, text, plan): (&str, &str, &Plan),
+    strategy: Option<&str>,
+) -> Result<JobSpec, Failure> {
+    let translation = explain_flink::of_forwarded(plan, url, name, strategy)?;
+    let (flink, sources) = translation.parts(&job.flink_with);
+    let topic = args.results(&url.prefix, name);
+    let result = ResultTable::new(&topic, plan, &flink).map_err(explain_flink::refused)?;
+    let of_client = |(key, _): &&(String, String)| key.starts_with("properties.");
+    let mut settings = job.flink_set.clone();
+    let is_set = |key: &str| job.flink_set.iter().any(|(set, _)| set == key);
+    if !is_set(CHECKPOINTS.0) {
+        settings.push((CHECKPOINTS.0.into(), CHECKPOINTS.1.into()));
+    }
+    let parallelism = ("parallelism.default".into(), job.parallelism.to_string());
+    settings.push(parallelism);
+    let columns = plan.schema.fields.iter().zip(&result.columns);
+    let columns = columns.map(|(column, (field, _))| ResultColumn {
+        field: field.clone(),
+        column: column.clone(),
+    });
+    Ok(JobSpec {
+        sink: sources.iter().filter(of_client).cloned().collect(),
+        description: JobDescription {
+            topic,
+            query: name.to_owned(),
+            text: text.to_owned(),
+            columns: columns.collect(),
+        },
+        jar: job.flink_jar.clone(),
+        window: longest_window(plan),
+        overlap: overlap(plan),
+        flink,
+        result,
+        sources,
+        settings,
+    })
+}
+
+fn placed_json(placed: &PlacedJob, spec: &JobSpec) -> Value {
+    let (started, replaced) = match &placed.started {
+        JobStart::Existing => ("existing", &[][..]),
+        JobStart::New => ("new", &[][..]),
+        JobStart::Continued(replaced) => ("continued", &replaced[..]),
+    };
+    json!({
+        "job": placed.id,
+        "started": started,
+        "replaced": replaced,
+        "from": placed.from,
+        "results": spec.result.name,
+        "waits": placed.waits,
+    })
+}
+
+fn placed_text(placed: &PlacedJob, spec: &JobSpec, name: &str) -> String {
+    let PlacedJob { id, from, .. } = placed;
+    let from = from.map_or(String::new(), |from| {
+        format!(", from windows that end at {}", time::timestamp(from))
+    });
+    let what = match &placed.started {
+        JobStart::Existing => format!("job {id} of Flink runs already"),
+        JobStart::New => format!("job {id} of Flink was started"),
+        JobStart::Continued(jobs) if jobs.is_empty() => {
+            format!("job {id} of Flink continues an earlier one{from}")
+        }
+        JobStart::Continued(jobs) => {
+            format!("job {id} of Flink replaces {}{from}", jobs.join(", "))
+        }
+    };
+    format!(
+        "{what}; `weir fleet watch {name} --on flink` prints its results (topic {})\n",
+        spec.result.name
+    )
+}
+
+/// Ends the job of a query.
+///
+/// # Errors
+/// If there is none, or Flink cannot be reached.
+pub fn cancel(args: &FlinkArgs, name: &str) -> Result<Value, Failure> {
+    let prefix = args.topics()?.url.prefix;
+    let topic = args.results(&prefix, name);
+    let session = FlinkSession::open(&args.address()?, &[]).map_err(failure)?;
+    let jobs = FlinkJob::all(&session).map_err(failure)?;
+    let jobs: Vec<_> = jobs.into_iter().filter(|job| job.topic == topic).collect();
+    if jobs.is_empty() {
+        return Err(Failure::world(format_args!(
+            "Flink runs no job with results in topic `{topic}`; `weir fleet queries --on flink` \
+             lists the jobs"
+        )));
+    }
+    for job in &jobs {
+        job.stop(&session).map_err(failure)?;
+    }
+    let ids: Vec<&str> = jobs.iter().map(|job| job.id.as_str()).collect();
+    Ok(json!({ "jobs": ids }))
+}
+
+/// The jobs that weir has started, of one prefix if `args` has one.
+///
+/// # Errors
+/// If Flink cannot be reached.
+pub fn jobs(args: &FlinkArgs) -> Result<Value, Failure> {
+    let prefix = match args.is_given() {
+        true => Some(format!("{}.", args.topics()?.url.prefix)),
+        false => None,
+    };
+    let session = FlinkSession::open(&args.address()?, &[]).map_err(failure)?;
+    let jobs = FlinkJob::all(&session).map_err(failure)?;
+    let is_of_it = |job: &&FlinkJob| prefix.as_ref().is_none_or(|p| job.topic.starts_with(p));
+    let jobs = jobs.iter().filter(is_of_it).map(|job| {
+        json!({
+            "job": job.id,
+            "state": job.state,
+            "since": job.since,
+            "results": job.topic,
+            "number": job.number,
+        })
+    });
+    Ok(jobs.collect())
+}
+
+/// Prints the rows that a job writes, each once.
+///
+/// # Errors
+/// If there is no such job, or the output fails.
+pub fn watch(
+    args: &FlinkArgs,
+    name: &str,
+    output: &OutputArgs,
+    span: Option<Duration>,
+    from_start: bool,
+) -> Result<Ending, Failure> {
+    let stop = Stop::on_signals()?;
+    let Topics {
+        mut reader, url, ..
+    } = args.topics()?;
+    let topic = args.results(&url.prefix, name);
+    let found = JobDescription::find(&mut *reader, &url.prefix, &topic).map_err(at_kafka)?;
+    let description = found.ok_or_else(|| {
+        Failure::world(format_args!(
+            "topic `{}` has no description of `{topic}`: place the query with `weir fleet place \
+             {name} --on flink`; if it runs, that writes the description again",
+            JobDescription::topic(&url.prefix)
+        ))
+    })?;
+    let schema = description.schema(output.raw);
+    let mut results = JobResults::open(&mut *reader, description, from_start).map_err(at_kafka)?;
+    let mut sink = output.open(schema, true)?;
+    let until = span.map(|span| Instant::now() + span);
+    let mut is_away = false;
+    let ending = loop {
+        if let Some(number) = stop.signal() {
+            break Ending::Signal(number);
+        }
+        let is_over = until.is_some_and(|until| Instant::now() >= until);
+        if is_over || stop.is_abandoned() {
+            break Ending::Done;
+        }
+        let batch = match results.next(&mut *reader) {
+            Ok(batch) => batch,
+            Err(error) => {
+                if !std::mem::replace(&mut is_away, true) {
+                    output::notice(format_args!("weir: Kafka: {error}; trying again"));
+                }
+                stop.wait(RETRY_AFTER);
+                continue;
+            }
+        };
+        is_away = false;
+        let written = match batch.is_empty() {
+            true => sink.flush(),
+            false => sink.write(&batch).and_then(|()| sink.flush()),
+        };
+        match written {
+            Ok(()) => {}
+            Err(SinkError::Closed { .. }) => break Ending::Done,
+            Err(error) => return Err(error.into()),
+        }
+    };
+    match sink.finish() {
+        Ok(()) | Err(SinkError::Closed { .. }) => {}
+        Err(error) => return Err(error.into()),
+    }
+    let (repeated, unreadable) = results.skipped();
+    if repeated > 0 {
+        output::notice(format_args!(
+            "weir: {repeated} rows were written again by Flink, and are printed once"
+        ));
+    }
+    if unreadable > 0 {
+        output::notice(format_args!(
+            "weir: {unreadable} records of topic `{topic}` are no rows of this query"
+        ));
+    }
+    Ok(ending)
+}

@@ -1,0 +1,263 @@
+//! `weir fleet place --on flink`: a job of Flink has the monitor's answer, each row once, while the
+//! processes of Flink are killed; it is found again, continued and replaced.
+
+use serde_json::Value as Json;
+use weir_testing::{FlinkCluster, FlinkProcess, Kafka};
+
+use super::forward::{Content, QUERIES, agents, milliseconds, of_changes, rounded};
+use super::processes::{Monitor, Process, ended, until};
+use crate::support::{run, skipped};
+
+/// A query over the larger groups: some groups of each window are not among them. Its quantiles
+/// need functions, which the cluster has in its class path.
+fn of_larger_groups() -> String {
+    QUERIES[0].1.replace("count(*) > 3", "count(*) > 1000")
+}
+
+/// The same query over all groups.
+fn of_all_groups() -> &'static str {
+    QUERIES[0].1
+}
+
+/// A monitor that forwards to a broker, and a cluster with one slot.
+struct Engines {
+    kafka: Kafka,
+    flink: FlinkCluster,
+    monitor: Monitor,
+}
+
+impl Engines {
+    fn start(test: &str) -> Option<Engines> {
+        let found = Kafka::start(None).and_then(|kafka| Ok((kafka, FlinkCluster::start(1)?)));
+        let (kafka, flink) = match found {
+            Ok(found) => found,
+            Err(why) => {
+                skipped(test, format!("{why:#}"));
+                return None;
+            }
+        };
+        let config = format!("[forward]\nto = \"kafka://{}/fleet\"\n", kafka.address());
+        Some(Engines {
+            monitor: Monitor::configured(&config),
+            kafka,
+            flink,
+        })
+    }
+
+    /// The options that select Flink.
+    fn options(&self) -> Vec<String> {
+        let url = format!("kafka://{}/fleet", self.kafka.address());
+        let gateway = self.flink.gateway();
+        let all = ["--on", "flink", "--forward", &url, "--gateway", &gateway];
+        all.map(str::to_owned).to_vec()
+    }
+
+    fn place(&self, name: &str, query: &str, more: &[&str]) -> Result<Json, String> {
+        let options = self.options();
+        let mut args = vec!["fleet", "place", name, query, "--json"];
+        args.extend(options.iter().map(String::as_str));
+        args.extend(more);
+        let output = self.monitor.run(&args);
+        match output.code {
+            0 => Ok(serde_json::from_str(&output.out).unwrap()),
+            _ => Err(output.err),
+        }
+    }
+
+    /// What a job has written, and the messages of the command.
+    fn results(&self, name: &str, seconds: u32) -> (Content, String) {
+        let span = format!("{seconds}s");
+        let options = self.options();
+        let mut args = vec!["fleet", "watch", name, "--from-start", "--for", &span];
+        args.extend(["--format", "csv"]);
+        // The gateway is not needed.
+        args.extend(options[..4].iter().map(String::as_str));
+        let output = run(&args);
+        assert_eq!(output.code, 0, "{}", output.err);
+        let mut content = Content::new();
+        for line in output.out.lines().skip(1) {
+            let values: Vec<&str> = line.split(',').collect();
+            let row: Vec<String> = values[1..].iter().map(|value| rounded(value)).collect();
+            let of_window = content.entry(milliseconds(values[0])).or_default();
+            assert!(of_window.insert(row.join("|")), "twice: {line}");
+        }
+        (content, output.err)
+    }
+}
+
+/// Compares the windows at the ends of which both have rows.
+fn assert_same(found: &Content, expected: &Content) {
+    assert!(expected.len() >= 8, "{expected:?}");
+    let instants = found.keys().chain(expected.keys());
+    for at in instants.collect::<std::collections::BTreeSet<_>>() {
+        assert_eq!(found.get(at), expected.get(at), "at {at}");
+    }
+}
+
+fn wait_for_the_end(agents: Vec<Process>) {
+    for mut agent in agents {
+        let (code, printed) = agent.end();
+        assert_eq!(code, Some(0), "{printed}");
+    }
+}
+
+#[test]
+fn a_job_of_flink_has_the_answer_across_failures() {
+    let test = "a_job_of_flink_has_the_answer_across_failures";
+    let Some(mut engines) = Engines::start(test) else {
+        return;
+    };
+    let placed = engines.place("load", &of_larger_groups(), &[]).unwrap();
+    assert_eq!(placed["started"], "new", "{placed}");
+    let again = engines.place("load", &of_larger_groups(), &[]).unwrap();
+    assert_eq!(
+        (&again["started"], &again["job"]),
+        (&"existing".into(), &placed["job"])
+    );
+    // The only slot is in use.
+    let waiting = engines.place("distinct", QUERIES[1].1, &[]).unwrap_err();
+    assert!(waiting.contains("no free slot (1 in all)"), "{waiting}");
+    let mut cancel = vec!["fleet", "cancel", "distinct", "--json"];
+    let options = engines.options();
+    cancel.extend(options.iter().map(String::as_str));
+    engines.monitor.run(&cancel).fine();
+
+    let file = engines.monitor.home.file("load.csv");
+    let watch = engines
+        .monitor
+        .begin(&["fleet", "watch", "load", "--format", "csv", "-o", &file]);
+    let agents = agents(&engines.monitor);
+    until("Flink has written rows", || {
+        !engines.results("load", 1).0.is_empty()
+    });
+    engines.flink.kill(FlinkProcess::TaskManager);
+    engines.flink.restart(FlinkProcess::TaskManager).unwrap();
+    wait_for_the_end(agents);
+    until("all windows have passed", || {
+        engines.monitor.holds("load").lines().count() == 1
+    });
+    let cancelled = ["fleet", "cancel", "load"];
+    let content = || {
+        let text = std::fs::read_to_string(&file).unwrap();
+        of_changes(&text, 1_000)
+    };
+    let expected = content();
+    until("Flink has all windows", || {
+        engines.results("load", 1).0.keys().last() >= expected.keys().last()
+    });
+    assert_same(&engines.results("load", 2).0, &expected);
+
+    // The gateway knows nothing after a restart.
+    engines.flink.kill(FlinkProcess::Gateway);
+    let away = engines.place("load", &of_larger_groups(), &[]).unwrap_err();
+    assert!(
+        away.contains("the SQL Gateway of Flink at http://127.0.0.1:"),
+        "{away}"
+    );
+    engines.flink.restart(FlinkProcess::Gateway).unwrap();
+    let again = engines.place("load", &of_larger_groups(), &[]).unwrap();
+    assert_eq!(
+        (&again["started"], &again["job"]),
+        (&"existing".into(), &placed["job"])
+    );
+
+    // A job manager without high availability knows nothing either: a new job continues.
+    engines.flink.restart(FlinkProcess::JobManager).unwrap();
+    let continued = engines.place("load", &of_larger_groups(), &[]).unwrap();
+    assert_eq!(continued["started"], "continued", "{continued}");
+    assert_eq!(continued["replaced"], Json::Array(Vec::new()));
+    until("rows are written again", || {
+        engines
+            .results("load", 1)
+            .1
+            .contains("written again by Flink")
+    });
+    assert_same(&engines.results("load", 2).0, &expected);
+
+    // A changed query needs a confirmation, and replaces the job.
+    let refused = engines.place("load", of_all_groups(), &[]).unwrap_err();
+    assert!(refused.contains("--replace"), "{refused}");
+    let replaced = engines
+        .place("load", of_all_groups(), &["--replace"])
+        .unwrap();
+    assert_eq!(replaced["replaced"][0], continued["job"], "{replaced}");
+    let count = |content: &Content| content.values().map(|rows| rows.len()).sum::<usize>();
+    let mut found = Content::new();
+    until("smaller groups are there", || {
+        found = engines.results("load", 1).0;
+        count(&found) > count(&expected) && found.keys().last() >= expected.keys().last()
+    });
+    for (at, rows) in &expected {
+        assert!(found[at].is_superset(rows), "at {at}");
+    }
+    let listed = run(&[
+        "fleet",
+        "queries",
+        "--on",
+        "flink",
+        "--gateway",
+        &engines.flink.gateway(),
+        "--json",
+    ]);
+    let listed: Json = serde_json::from_str(&listed.fine()).unwrap();
+    assert_eq!(listed.as_array().unwrap().len(), 1, "{listed}");
+    assert_eq!(listed[0]["results"], "fleet.load.results");
+    let mut cancel = cancelled.to_vec();
+    cancel.extend(options.iter().map(String::as_str));
+    engines.monitor.run(&cancel).fine();
+    let listed = engines.monitor.run(&["fleet", "queries", "--json"]).fine();
+    assert_eq!(listed.trim(), "[]");
+    let refused = engines.monitor.run(&cancel);
+    assert!(refused.err.contains("runs no job"), "{}", refused.err);
+    // It ended when the query was replaced.
+    ended(watch).fine();
+}
+
+#[test]
+fn what_flink_cannot_write_is_refused_before_anything_is_placed() {
+    let monitor = Monitor::start();
+    let cases = [
+        ("select vm, count(*) from IO group by vm", "add a slide"),
+        (
+            "select count(*) as n from IO [range 1 s slide 1 s] group by vm",
+            "select all columns of GROUP BY",
+        ),
+        (
+            "select sector from IO [range 1 s slide 1 s]",
+            "SELECT DISTINCT",
+        ),
+    ];
+    for (query, remedy) in cases {
+        let place = ["fleet", "place", "x", query, "--on", "flink"];
+        let refused = monitor.run(&[&place[..], &["--forward", "kafka://k:9092"]].concat());
+        assert_eq!(refused.code, 2, "{query}: {}", refused.err);
+        assert!(refused.err.contains(remedy), "{query}: {}", refused.err);
+    }
+    let (_, query, _) = (
+        "",
+        "select op, count(*) from IO [range 1 s slide 1 s] group by op",
+        "",
+    );
+    let refused = monitor.run(&["fleet", "place", "x", query, "--on", "flink"]);
+    assert!(
+        refused.err.contains("--forward kafka://HOST:PORT"),
+        "{}",
+        refused.err
+    );
+    let refused = monitor.run(&["fleet", "place", "x", query, "--job-only"]);
+    assert!(refused.err.contains("for --on flink"), "{}", refused.err);
+    assert_eq!(
+        monitor.run(&["fleet", "queries", "--json"]).fine().trim(),
+        "[]"
+    );
+    // Without Flink it is a standing query.
+    let placed = monitor.run(&["fleet", "place", "x", query]).fine();
+    assert!(placed.contains("standing query `x` was placed"), "{placed}");
+    let again = monitor.run(&["fleet", "place", "x", query]).fine();
+    assert!(again.contains("runs already"), "{again}");
+    let other = query.replace("op", "host");
+    let refused = monitor.run(&["fleet", "place", "x", &other]);
+    assert_eq!(refused.code, 1, "{}", refused.err);
+    let replaced = monitor.run(&["fleet", "place", "x", &other, "--replace", "--json"]);
+    assert_eq!(replaced.fine().trim(), r#"{"placed":true,"query":"x"}"#);
+}
