@@ -66,12 +66,13 @@ impl FlinkClient {
     pub(crate) fn new(
         address: &FlinkAddress,
         what: &'static str,
+        timeout: Duration,
     ) -> Result<FlinkClient, FlinkError> {
         let options = HttpOptions {
             ca: address.ca.as_deref(),
             ca_option: "--gateway-ca",
             secret_option: "--gateway-token-file",
-            timeout: REQUEST_TIMEOUT,
+            timeout,
         };
         Ok(FlinkClient {
             agent: http_agent(&address.url, &options).map_err(FlinkError::Address)?,
@@ -160,7 +161,7 @@ impl FlinkSession {
         address: &FlinkAddress,
         settings: &[(String, String)],
     ) -> Result<FlinkSession, FlinkError> {
-        let client = FlinkClient::new(address, "the SQL Gateway of Flink")?;
+        let client = FlinkClient::new(address, "the SQL Gateway of Flink", REQUEST_TIMEOUT)?;
         let settings = settings
             .iter()
             .map(|(key, value)| (key.clone(), json!(value)));
@@ -255,7 +256,11 @@ impl Drop for FlinkSession {
 pub(crate) fn cause(report: &str) -> String {
     let causes = report.lines().rev();
     let causes = causes.filter_map(|line| line.trim().strip_prefix("Caused by: "));
-    let first = || report.lines().map(str::trim).find(|line| !line.is_empty());
+    // The first line is the HTTP server's.
+    let is_message = |line: &&str| {
+        !line.is_empty() && *line != "Internal server error." && !line.starts_with('<')
+    };
+    let first = || report.lines().map(str::trim).find(is_message);
     let Some(line) = causes.into_iter().next().or_else(first) else {
         return "Flink reports an error without a message".into();
     };
@@ -286,6 +291,9 @@ mod tests {
             \tat java.base/java.lang.E.f(G.java:2)\n\
             End of exception on server side>";
         assert_eq!(cause(report), "From line 1: Object 'x' not found");
+        let alone = "Internal server error.\n<Exception on server side:\n\
+            java.lang.IllegalStateException: closed\n\tat a.B.c(B.java:1)";
+        assert_eq!(cause(alone), "closed");
         assert_eq!(cause("Not found: /v3/x"), "Not found: /v3/x");
         assert_eq!(cause("\n"), "Flink reports an error without a message");
     }

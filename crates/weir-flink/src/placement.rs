@@ -4,17 +4,18 @@
 //! agents have sent since somewhat before the last end of a window, and writes the windows from
 //! there on. Some rows are written again, with the same key.
 
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use weir_forward::{BrokerReader, PartitionBatch};
-use weir_model::Nanos;
+use weir_forward::{BrokerError, BrokerReader, PartitionBatch, ReadRecord, instant_of};
+use weir_model::{NANOS_PER_SECOND, Nanos};
 use weir_query::flink::{FlinkQuery, ResultTable, ZONE};
 use weir_runtime::failure::Failure;
 
 use crate::gateway::{FlinkAddress, FlinkError, FlinkSession};
 use crate::job::FlinkJob;
 use crate::rest::FlinkRest;
-use crate::results::{JobDescription, last_window_end};
+use crate::results::{JobDescription, window_ends};
 
 /// How long to wait for the tasks of a job that was started.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
@@ -22,11 +23,27 @@ const START_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long to wait where no slot is free.
 const SLOT_TIMEOUT: Duration = Duration::from_secs(8);
 
+/// How long to wait for the topics of what is forwarded, which a monitor creates.
+const SOURCE_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// How long requests to Kafka are repeated.
+const KAFKA_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How long to wait for the first message of a partition.
+const READ_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// How far before the last end of a window a job continues: for tasks that are behind others, and
+/// rows that were not written yet.
+const OVERLAP: Nanos = 60 * NANOS_PER_SECOND;
+
+/// The unit of the ends of windows.
+const MILLISECOND: Nanos = 1_000_000;
+
 /// The option of a source where it begins.
 const STARTUP: &str = "scan.startup.mode";
 
 /// How long before the first window of a job its messages begin, for agents with other clocks.
-const CLOCKS: Nanos = 60_000_000_000;
+const CLOCKS: Nanos = 60 * NANOS_PER_SECOND;
 
 /// What a job computes.
 pub struct JobSpec {
@@ -44,8 +61,8 @@ pub struct JobSpec {
     pub settings: Vec<(String, String)>,
     /// The longest window.
     pub window: Nanos,
-    /// How much before the last end of a window another job continues.
-    pub overlap: Nanos,
+    /// Tasks of each operator.
+    pub parallelism: u32,
     /// What the rows are.
     pub description: JobDescription,
 }
@@ -70,13 +87,25 @@ impl JobSpec {
         let Some(from) = from else {
             return self.sources.clone();
         };
-        let ms = (from - self.window - CLOCKS).max(0) / 1_000_000;
+        let ms = (from - self.window - CLOCKS).max(0) / MILLISECOND;
         let others = self.sources.iter().filter(|(key, _)| key != STARTUP);
         let own = [
             (STARTUP.to_owned(), "timestamp".to_owned()),
             ("scan.startup.timestamp-millis".to_owned(), ms.to_string()),
         ];
         others.cloned().chain(own).collect()
+    }
+
+    /// The topics that it reads.
+    fn source_topics(&self) -> Vec<String> {
+        let stated = self.sources.iter().rev().find(|(key, _)| key == "topic");
+        let all = stated.map_or("", |(_, topics)| topics.as_str());
+        let streams = self.flink.tables.iter().map(|table| table.stream.as_str());
+        let of_stream = |stream: &str| all.replace("{stream}", stream);
+        let lists: BTreeSet<String> = streams.map(of_stream).collect();
+        let topics = lists.iter().flat_map(|list| list.split(';'));
+        let topics = topics.filter(|topic| !topic.is_empty());
+        topics.map(str::to_owned).collect()
     }
 
     /// A number of what the job computes: another query has another one.
@@ -110,6 +139,15 @@ pub enum JobStart {
     Continued(Vec<String>),
 }
 
+/// Where a job continues the results that are there.
+#[derive(Clone, Copy, Debug)]
+struct ContinuedResults {
+    /// The first end of a window.
+    from: Nanos,
+    /// Kafka has all rows of that window.
+    is_complete: bool,
+}
+
 /// A job that runs, or waits for slots.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlacedJob {
@@ -119,134 +157,291 @@ pub struct PlacedJob {
     pub started: JobStart,
     /// The first end of a window that it writes, if it continues another job.
     pub from: Option<Nanos>,
+    /// False if its first windows lack rows that Kafka has no more.
+    pub is_complete: bool,
     /// Why not all its tasks run yet.
     pub waits: Option<String>,
 }
 
 impl JobPlacement<'_> {
-    /// Finds the job of a query, or starts one; a job of the same topic that computes something
-    /// else is stopped before.
+    /// Checks that a job can be started or be replaced, before anything is changed.
     ///
     /// # Errors
-    /// If Flink or Kafka cannot be reached, or Flink refuses the query.
-    pub fn place(&mut self, spec: &JobSpec) -> Result<PlacedJob, Failure> {
-        let (topic, number) = (&spec.result.name, spec.number());
-        let mut settings = spec.settings.clone();
-        settings.push(("pipeline.name".into(), FlinkJob::name(topic, &number)));
-        let session = FlinkSession::open(self.gateway, &settings).map_err(failure)?;
-        let jobs = FlinkJob::all(&session).map_err(failure)?;
-        let (same, others): (Vec<_>, Vec<_>) = jobs
-            .into_iter()
-            .filter(|job| job.topic == *topic)
-            .partition(|job| job.number == number);
-        // Before a job is stopped, that a new one can be started.
-        let partitions = self.reader.partitions(topic).map_err(at_kafka)?;
-        self.describe(spec)?;
-        if let Some(job) = same.first() {
-            return Ok(PlacedJob {
-                id: job.id.clone(),
-                started: JobStart::Existing,
-                from: None,
-                waits: self.waits(&session, &job.id)?,
-            });
+    /// If Flink or Kafka cannot be reached, Flink refuses the query, or a job would be replaced and
+    /// `replace` is false.
+    pub fn prepare(&mut self, spec: &JobSpec, replace: bool) -> Result<(), Failure> {
+        let session = FlinkSession::open(self.gateway, &spec.settings).map_err(failure)?;
+        let (same, others) = self.jobs(&session, spec)?;
+        if let (Some(other), false) = (others.first(), replace) {
+            return Err(Failure::world(format_args!(
+                "job {} of Flink writes to `{}` with another query or other settings; --replace \
+                 stops it",
+                other.id, other.topic
+            )));
         }
-        self.refuse_invalid(spec)?;
+        let continued = self.continued(spec)?;
+        if same.is_empty() {
+            let mut statements = spec.statements(continued.map(|c| c.from));
+            let insert = statements.pop().unwrap_or_default();
+            for statement in &statements {
+                session.run(statement).map_err(failure)?;
+            }
+            let explained = session.run(&format!("EXPLAIN PLAN FOR {insert}"));
+            explained.map_err(failure)?;
+        }
+        Ok(())
+    }
+
+    /// Finds the job of a query, or starts one, after [`JobPlacement::prepare`]; a job of the same
+    /// topic that computes something else is stopped before.
+    ///
+    /// # Errors
+    /// If Flink or Kafka cannot be reached, or nothing is forwarded for the query.
+    pub fn place(&mut self, spec: &JobSpec) -> Result<PlacedJob, Failure> {
+        self.check_sources(spec)?;
+        let mut settings = spec.settings.clone();
+        let name = FlinkJob::name(&spec.result.name, &spec.number());
+        settings.push(("pipeline.name".into(), name));
+        let session = FlinkSession::open(self.gateway, &settings).map_err(failure)?;
+        let (same, others) = self.jobs(&session, spec)?;
+        if let Some(job) = same.first() {
+            self.describe(spec)?;
+            return self.started(&session, spec, JobStart::Existing, None, &job.id);
+        }
         for job in &others {
             job.stop(&session).map_err(failure)?;
         }
-        let last = last_window_end(self.reader, topic, partitions).map_err(at_kafka)?;
-        let from = last.map(|last| last - spec.overlap);
+        let stopped: Vec<String> = others.into_iter().map(|job| job.id).collect();
+        let result = self
+            .begin(&session, spec)
+            .map_err(|error| match &stopped[..] {
+                [] => error,
+                ids => Failure::world(format_args!(
+                    "{}; job {} was stopped, and no job runs now: repeat the command",
+                    text(&error),
+                    ids.join(", ")
+                )),
+            });
+        let (id, continued) = result?;
+        self.describe(spec)?;
+        let start = match (continued, stopped.is_empty()) {
+            (None, true) => JobStart::New,
+            _ => JobStart::Continued(stopped),
+        };
+        self.started(&session, spec, start, continued, &id)
+    }
+
+    fn begin(
+        &mut self,
+        session: &FlinkSession,
+        spec: &JobSpec,
+    ) -> Result<(String, Option<ContinuedResults>), Failure> {
+        // The job that was stopped may have written more.
+        let continued = self.continued(spec)?;
         let mut id = None;
-        for statement in spec.statements(from) {
+        for statement in spec.statements(continued.map(|c| c.from)) {
             id = session.run(&statement).map_err(failure)?.job;
         }
         let id = id.ok_or_else(|| Failure::world("Flink has started no job"))?;
-        let started = match (last, others.is_empty()) {
-            (None, true) => JobStart::New,
-            _ => JobStart::Continued(others.into_iter().map(|job| job.id).collect()),
-        };
-        Ok(PlacedJob {
-            waits: self.waits(&session, &id)?,
-            id,
-            started,
-            from,
-        })
+        Ok((id, continued))
     }
 
-    /// Reports what Flink refuses, before a job that runs is stopped.
-    fn refuse_invalid(&self, spec: &JobSpec) -> Result<(), Failure> {
-        let session = FlinkSession::open(self.gateway, &spec.settings).map_err(failure)?;
-        let mut statements = spec.statements(None);
-        let insert = statements.pop().unwrap_or_default();
-        for statement in &statements {
-            session.run(statement).map_err(failure)?;
+    /// The jobs that write to the topic of results: those of this query, the oldest first, and
+    /// others.
+    fn jobs(
+        &self,
+        session: &FlinkSession,
+        spec: &JobSpec,
+    ) -> Result<(Vec<FlinkJob>, Vec<FlinkJob>), Failure> {
+        let mut jobs = FlinkJob::all(session).map_err(failure)?;
+        jobs.retain(|job| job.topic == spec.result.name);
+        jobs.sort_by(|a, b| (&a.since, &a.id).cmp(&(&b.since, &b.id)));
+        let number = spec.number();
+        Ok(jobs.into_iter().partition(|job| job.number == number))
+    }
+
+    /// Where a job continues the results that are there, if there are any.
+    fn continued(&mut self, spec: &JobSpec) -> Result<Option<ContinuedResults>, Failure> {
+        let topic = &spec.result.name;
+        let partitions = retried(|| self.reader.partitions(topic))?;
+        let ends = retried(|| window_ends(self.reader, topic, partitions))?;
+        let Some((first, last)) = ends else {
+            return Ok(None);
+        };
+        let from = last - OVERLAP;
+        let mut is_complete = true;
+        for topic in spec.source_topics() {
+            let partitions = self.reader.existing(&topic).map_err(at_kafka)?;
+            for partition in 0..partitions.unwrap_or(0) {
+                let kept = self.first_kept(&topic, partition)?;
+                is_complete &= kept.is_none_or(|(offset, instant)| {
+                    instant <= from - spec.window || (offset == 0 && instant <= first)
+                });
+            }
         }
-        session
-            .run(&format!("EXPLAIN PLAN FOR {insert}"))
-            .map_err(failure)?;
+        Ok(Some(match is_complete {
+            true => ContinuedResults { from, is_complete },
+            // What was written before has rows that Kafka has no more.
+            false => ContinuedResults {
+                from: last + MILLISECOND,
+                is_complete,
+            },
+        }))
+    }
+
+    /// The number and the instant of the first message of a partition.
+    fn first_kept(&mut self, topic: &str, partition: u32) -> Result<Option<(i64, Nanos)>, Failure> {
+        let (first, end) = retried(|| self.reader.offsets(topic, partition))?;
+        if first == end {
+            return Ok(None);
+        }
+        let records = self.reader.read(topic, partition, first, READ_TIMEOUT);
+        let records = records.map_err(at_kafka)?;
+        let instant = |found: &ReadRecord| {
+            instant_of(&found.record.value).map(|instant| (found.offset, instant))
+        };
+        Ok(records.first().and_then(instant))
+    }
+
+    /// Waits until the topics that the job reads exist, and checks their partitions.
+    fn check_sources(&mut self, spec: &JobSpec) -> Result<(), Failure> {
+        let mut partitions = 0;
+        for topic in spec.source_topics() {
+            let began = Instant::now();
+            partitions += loop {
+                if let Some(count) = retried(|| self.reader.existing(&topic))? {
+                    break count;
+                }
+                if began.elapsed() > SOURCE_TIMEOUT {
+                    return Err(Failure::world(format_args!(
+                        "there is no topic `{topic}`: the monitor does not forward this query to \
+                         this Kafka (`weir monitor --forward`), or it was placed there with \
+                         another --place"
+                    )));
+                }
+                std::thread::sleep(Duration::from_millis(200));
+            };
+        }
+        if partitions > 0 && spec.parallelism > partitions {
+            return Err(Failure::words(format_args!(
+                "--parallelism {}: the topics have {partitions} partitions, and a task without a \
+                 partition has no watermarks",
+                spec.parallelism
+            )));
+        }
         Ok(())
     }
 
     fn describe(&mut self, spec: &JobSpec) -> Result<(), Failure> {
         let topic = JobDescription::topic(self.prefix);
-        self.reader.partitions(&topic).map_err(at_kafka)?;
-        let batch = PartitionBatch {
-            topic,
-            partition: 0,
-            records: vec![spec.description.record()],
+        retried(|| self.reader.partitions(&topic))?;
+        retried(|| {
+            let batch = PartitionBatch {
+                topic: topic.clone(),
+                partition: 0,
+                records: vec![spec.description.record()],
+            };
+            let results = self.reader.append(vec![batch]);
+            results.into_iter().collect()
+        })
+    }
+
+    /// The job that runs; of two that others have started at the same time, the older one stays.
+    fn started(
+        &self,
+        session: &FlinkSession,
+        spec: &JobSpec,
+        started: JobStart,
+        continued: Option<ContinuedResults>,
+        id: &str,
+    ) -> Result<PlacedJob, Failure> {
+        let mut placed = PlacedJob {
+            id: id.to_owned(),
+            started,
+            from: continued.map(|c| c.from),
+            is_complete: continued.is_none_or(|c| c.is_complete),
+            waits: None,
         };
-        let results = self.reader.append(vec![batch]);
-        results.into_iter().try_for_each(|r| r.map_err(at_kafka))
+        // The job runs, whatever cannot be found out about it.
+        let waits = self.jobs(session, spec).and_then(|(same, _)| {
+            if let Some((oldest, others)) = same.split_first() {
+                placed.id.clone_from(&oldest.id);
+                for job in others {
+                    job.stop(session).map_err(failure)?;
+                }
+            }
+            self.waits(session, &placed.id)
+        });
+        placed.waits = waits.unwrap_or_else(|error| Some(text(&error)));
+        Ok(placed)
     }
 
     /// Waits until all tasks run; returns why they do not.
     fn waits(&self, session: &FlinkSession, id: &str) -> Result<Option<String>, Failure> {
-        let manager = FlinkRest::of_session(session, self.gateway).map_err(failure)?;
+        let mut rest = FlinkRest::of_session(session, self.gateway).map_err(failure)?;
         let began = Instant::now();
         loop {
             let jobs = FlinkJob::all(session).map_err(failure)?;
             let job = jobs.iter().find(|job| job.id == id);
-            let of_manager = manager.as_ref().map(|manager| manager.tasks(id));
+            let tasks = rest.as_ref().map(|rest| rest.tasks(id));
+            if let Some(Err(FlinkError::Unreachable(_))) = tasks {
+                // The gateway has another network than this host, and knows the job's state.
+                rest = None;
+            }
             let Some(job) = job else {
-                let why = manager.as_ref().and_then(|m| m.failure(id).ok().flatten());
+                let why = rest
+                    .as_ref()
+                    .and_then(|rest| rest.failure(id).ok().flatten());
                 let why = why.unwrap_or("the log of its job manager has the reason".into());
-                return Err(Failure::world(format_args!(
-                    "job {id} of Flink has ended: {why}"
-                )));
+                return Ok(Some(format!("it has ended: {why}")));
             };
-            let has_started = match of_manager {
+            let has_started = match tasks {
                 Some(Ok(tasks)) => tasks.total > 0 && tasks.running == tasks.total,
-                // The gateway knows the state of the job only.
                 Some(Err(_)) | None => job.state == "RUNNING",
             };
             if has_started {
                 return Ok(None);
             }
-            let slots = manager.as_ref().and_then(|manager| manager.slots().ok());
+            let slots = rest.as_ref().and_then(|rest| rest.slots().ok());
             let timeout = match slots {
-                Some((0, _)) => SLOT_TIMEOUT,
+                Some((0, total)) if total > 0 => SLOT_TIMEOUT,
+                // Without any, Flink may start a task manager for the job.
                 _ => START_TIMEOUT,
             };
             if began.elapsed() > timeout {
-                return Ok(Some(why_it_waits(manager.as_ref(), job)));
+                return Ok(Some(why_it_waits(rest.as_ref(), job)));
             }
             std::thread::sleep(Duration::from_millis(200));
         }
     }
 }
 
+/// The result of a request to Kafka; one that may succeed later is repeated for some seconds, since
+/// topics that are being created are not there at once.
+fn retried<T>(mut request: impl FnMut() -> Result<T, BrokerError>) -> Result<T, Failure> {
+    let began = Instant::now();
+    loop {
+        match request() {
+            Err(error) if !error.is_final && began.elapsed() < KAFKA_TIMEOUT => {
+                std::thread::sleep(Duration::from_millis(200));
+            }
+            result => return result.map_err(at_kafka),
+        }
+    }
+}
+
 /// Why the tasks of a job do not run.
-fn why_it_waits(manager: Option<&FlinkRest>, job: &FlinkJob) -> String {
-    let Some(manager) = manager else {
+fn why_it_waits(rest: Option<&FlinkRest>, job: &FlinkJob) -> String {
+    let Some(rest) = rest else {
         return format!("it is {}", job.state);
     };
-    let tasks = manager.tasks(&job.id).unwrap_or_default();
+    let tasks = rest.tasks(&job.id).unwrap_or_default();
     let slots = match tasks.waiting {
         0 => None,
-        _ => manager.slots().ok(),
+        _ => rest.slots().ok(),
     };
     if slots.is_none_or(|(free, _)| free > 0)
-        && let Ok(Some(failure)) = manager.failure(&job.id)
+        && let Ok(Some(failure)) = rest.failure(&job.id)
     {
         return format!("it is {}, after a failure: {failure}", job.state);
     }
@@ -262,6 +457,14 @@ fn why_it_waits(manager: Option<&FlinkRest>, job: &FlinkJob) -> String {
     }
 }
 
+/// The text of a failure, within a sentence.
+fn text(failure: &Failure) -> String {
+    match failure {
+        Failure::Words(text) => text.trim_start_matches("weir: ").to_owned(),
+        Failure::World(error) => error.to_string(),
+    }
+}
+
 /// As a failure of a command: a URL or a file is the user's, the rest is not.
 pub fn failure(error: FlinkError) -> Failure {
     match error {
@@ -272,6 +475,6 @@ pub fn failure(error: FlinkError) -> Failure {
 }
 
 /// As a failure of a command.
-pub fn at_kafka(error: weir_forward::BrokerError) -> Failure {
+pub fn at_kafka(error: BrokerError) -> Failure {
     Failure::world(format_args!("Kafka: {error}"))
 }

@@ -1,9 +1,14 @@
 //! [`FlinkRest`]: the state of a job's tasks, over the REST API of Flink's job manager ("REST API",
 //! Flink 2.3).
 
+use std::time::Duration;
+
 use serde_json::Value;
 
 use crate::gateway::{FlinkAddress, FlinkClient, FlinkError, FlinkSession};
+
+/// The longest time of a request: without answers, a job is placed as well.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The REST API of the job manager that a gateway uses.
 pub struct FlinkRest {
@@ -22,8 +27,8 @@ pub struct TaskCounts {
 }
 
 impl FlinkRest {
-    /// The job manager of a session's configuration, with the token and the authorities of
-    /// `gateway`; `None` if it is not in it.
+    /// The job manager of a session's configuration, with the authorities of `gateway`, and without
+    /// its token: that is not for another address. `None` if it is not in the configuration.
     ///
     /// # Errors
     /// If the gateway cannot be reached.
@@ -42,9 +47,10 @@ impl FlinkRest {
         };
         let address = FlinkAddress {
             url: format!("{scheme}://{host}:{port}"),
-            ..gateway.clone()
+            ca: gateway.ca.clone(),
+            token: None,
         };
-        let client = FlinkClient::new(&address, "the job manager of Flink")?;
+        let client = FlinkClient::new(&address, "the job manager of Flink", REQUEST_TIMEOUT)?;
         Ok(Some(FlinkRest { client }))
     }
 

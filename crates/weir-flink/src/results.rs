@@ -1,15 +1,18 @@
 //! [`JobResults`]: the rows that a job has written to Kafka, each once.
 
 use std::collections::{HashMap, VecDeque};
+use std::ops::Range;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 use weir_forward::{BrokerError, BrokerReader, BrokerRecord, ReadRecord};
-use weir_model::{Batch, Column, Field, Nanos, Schema, Shape, Symbol, Type, Value};
+use weir_model::{
+    Batch, Column, Field, NANOS_PER_SECOND, Nanos, Schema, Shape, Symbol, Type, Value,
+};
 use weir_sink::{InstantUnit, ResultSchema};
 
 /// The field with the end of a window.
@@ -18,8 +21,16 @@ const WINDOW_END: &str = "window_end";
 /// The records at the end of each partition in which the last end of a window is looked for.
 const LAST_RECORDS: i64 = 1_000;
 
-/// The rows that are remembered, to recognize one that is written again.
-const ROWS_REMEMBERED: usize = 100_000;
+/// The rows that are remembered, to recognize one that is written again: those of the last windows,
+/// and how many at most.
+const REMEMBERED: Nanos = 600 * NANOS_PER_SECOND;
+const ROWS_REMEMBERED_MAX: usize = 1_000_000;
+
+/// Requests without a record after which the rest of a partition has none that can be read.
+const EMPTY_READS_MAX: usize = 5;
+
+/// How often the number of partitions is read.
+const PARTITIONS_EVERY: Duration = Duration::from_secs(60);
 
 /// How long a request for records waits that do not exist yet.
 const READ_WAIT: Duration = Duration::from_millis(200);
@@ -74,18 +85,14 @@ impl JobDescription {
             return Ok(None);
         }
         let mut last = None;
-        let (mut at, end) = reader.offsets(&topic, 0)?;
-        while at < end {
-            let records = reader.read(&topic, 0, at, READ_WAIT)?;
-            for ReadRecord { offset, record } in records {
-                at = at.max(offset + 1);
-                if record.key == results.as_bytes()
-                    && let Ok(description) = serde_json::from_slice(&record.value)
-                {
-                    last = Some(description);
-                }
+        let (first, end) = reader.offsets(&topic, 0)?;
+        scan(reader, (&topic, 0), first..end, |record| {
+            if record.key == results.as_bytes()
+                && let Ok(description) = serde_json::from_slice(&record.value)
+            {
+                last = Some(description);
             }
-        }
+        })?;
         Ok(last)
     }
 
@@ -104,28 +111,50 @@ impl JobDescription {
     }
 }
 
-/// The last end of a window in the last records of a topic.
+/// Calls `found` with the records of a part of a partition.
+fn scan(
+    reader: &mut dyn BrokerReader,
+    (topic, partition): (&str, u32),
+    part: Range<i64>,
+    mut found: impl FnMut(&BrokerRecord),
+) -> Result<(), BrokerError> {
+    let mut at = part.start;
+    let mut empty = 0;
+    // The last ones may be those of transactions, which are not returned.
+    while at < part.end && empty < EMPTY_READS_MAX {
+        let records = reader.read(topic, partition, at, READ_WAIT)?;
+        empty = if records.is_empty() { empty + 1 } else { 0 };
+        for ReadRecord { offset, record } in records {
+            at = at.max(offset + 1);
+            found(&record);
+        }
+    }
+    Ok(())
+}
+
+/// The end of the window of the first record of a topic, and the last one in its last records.
 ///
 /// # Errors
 /// If the brokers cannot be reached.
-pub fn last_window_end(
+pub fn window_ends(
     reader: &mut dyn BrokerReader,
     topic: &str,
     partitions: u32,
-) -> Result<Option<Nanos>, BrokerError> {
-    let mut last = None;
+) -> Result<Option<(Nanos, Nanos)>, BrokerError> {
+    let mut ends = Vec::new();
     for partition in 0..partitions {
         let (first, end) = reader.offsets(topic, partition)?;
-        let mut at = first.max(end - LAST_RECORDS);
-        while at < end {
-            for found in reader.read(topic, partition, at, READ_WAIT)? {
-                at = at.max(found.offset + 1);
-                let value: Option<Json> = serde_json::from_slice(&found.record.value).ok();
-                last = last.max(value.and_then(|value| window_end(&value)));
-            }
-        }
+        let mut add = |record: &BrokerRecord| {
+            let value: Option<Json> = serde_json::from_slice(&record.value).ok();
+            ends.extend(value.and_then(|value| window_end(&value)));
+        };
+        let part = first..end.min(first + 1);
+        scan(reader, (topic, partition), part, &mut add)?;
+        let part = first.max(end - LAST_RECORDS)..end;
+        scan(reader, (topic, partition), part, &mut add)?;
     }
-    Ok(last)
+    let first = ends.iter().min().copied();
+    Ok(first.zip(ends.iter().max().copied()))
 }
 
 /// The end of a row's window.
@@ -140,57 +169,78 @@ pub struct JobResults {
     description: JobDescription,
     /// The next record of each partition.
     next: Vec<i64>,
-    /// The values of the last rows by their keys, and these in the order of their rows.
+    /// When the number of partitions was read.
+    read_at: Instant,
+    /// Rows that were read and not returned yet.
+    pending: Vec<(Nanos, Vec<Value>)>,
+    /// The values of the last rows by their keys, and these with the ends of their windows.
     rows: HashMap<Vec<u8>, Vec<u8>>,
-    keys: VecDeque<Vec<u8>>,
-    /// Rows that were written again.
-    repeated: u64,
+    keys: VecDeque<(Nanos, Vec<u8>)>,
+    newest: Nanos,
+    skipped: SkippedRecords,
+}
+
+/// Records that are not printed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SkippedRecords {
+    /// Rows that Flink has written more than once.
+    pub repeated: u64,
     /// Records that are no rows of this query.
-    unreadable: u64,
+    pub unreadable: u64,
+    /// Records that Kafka had deleted before they were read.
+    pub deleted: u64,
 }
 
 impl JobResults {
     /// Reads from the first record that is kept, or from the next one that is written.
     ///
     /// # Errors
-    /// If the brokers cannot be reached.
+    /// If the brokers cannot be reached, or there is no such topic.
     pub fn open(
         reader: &mut dyn BrokerReader,
         description: JobDescription,
         from_start: bool,
     ) -> Result<JobResults, BrokerError> {
-        let partitions = reader.existing(&description.topic)?.unwrap_or(0);
+        let topic = &description.topic;
+        let partitions = reader.existing(topic)?.ok_or_else(|| BrokerError {
+            why: format!("there is no topic `{topic}`"),
+            is_final: true,
+        })?;
         let mut next = Vec::new();
         for partition in 0..partitions {
-            let (first, end) = reader.offsets(&description.topic, partition)?;
+            let (first, end) = reader.offsets(topic, partition)?;
             next.push(if from_start { first } else { end });
         }
         Ok(JobResults {
             description,
             next,
+            read_at: Instant::now(),
+            pending: Vec::new(),
             rows: HashMap::new(),
             keys: VecDeque::new(),
-            repeated: 0,
-            unreadable: 0,
+            newest: Nanos::MIN,
+            skipped: SkippedRecords::default(),
         })
     }
 
-    /// The rows that were written since the last call, in the order of each partition; waits for
-    /// some at most a fraction of a second for each partition.
+    /// The rows that were written since the last call, by the ends of their windows; waits for some
+    /// for a fraction of a second.
     ///
     /// # Errors
-    /// If the brokers cannot be reached; what follows is read by the next call.
+    /// If the brokers cannot be reached; the next call returns what was read before.
     pub fn next(&mut self, reader: &mut dyn BrokerReader) -> Result<Batch, BrokerError> {
-        let mut found = Vec::new();
-        for partition in 0..self.next.len() {
-            let at = self.next[partition];
-            let records = reader.read(&self.description.topic, partition as u32, at, READ_WAIT)?;
-            for ReadRecord { offset, record } in records {
-                self.next[partition] = self.next[partition].max(offset + 1);
-                found.extend(self.row(record));
-            }
+        if self.read_at.elapsed() > PARTITIONS_EVERY {
+            let found = reader.existing(&self.description.topic)?.unwrap_or(0);
+            // Of a partition that is new, all records are.
+            self.next.resize(self.next.len().max(found as usize), 0);
+            self.read_at = Instant::now();
         }
-        // Of one instant, in the order in which they were written.
+        let wait = READ_WAIT / self.next.len() as u32;
+        for partition in 0..self.next.len() {
+            self.read(reader, partition, wait)?;
+        }
+        let mut found = std::mem::take(&mut self.pending);
+        // Of one window, in the order in which they were written.
         found.sort_by_key(|(ts, _)| *ts);
         let (ts, rows): (Vec<Nanos>, Vec<Vec<Value>>) = found.into_iter().unzip();
         let columns = self.description.columns.iter().enumerate();
@@ -201,32 +251,66 @@ impl JobResults {
         Ok(Batch::stream(ts, columns.collect()))
     }
 
-    /// Rows that Flink has written more than once, and records that are no rows of this query.
-    pub fn skipped(&self) -> (u64, u64) {
-        (self.repeated, self.unreadable)
+    /// The records that were not returned so far.
+    pub fn skipped(&self) -> SkippedRecords {
+        self.skipped
+    }
+
+    fn read(
+        &mut self,
+        reader: &mut dyn BrokerReader,
+        partition: usize,
+        wait: Duration,
+    ) -> Result<(), BrokerError> {
+        let (topic, number) = (self.description.topic.clone(), partition as u32);
+        let at = self.next[partition];
+        let records = match reader.read(&topic, number, at, wait) {
+            Ok(records) => records,
+            Err(error) => {
+                // Records may have been deleted, or the topic was created anew.
+                let (first, end) = reader.offsets(&topic, number)?;
+                if (first..=end).contains(&at) {
+                    return Err(error);
+                }
+                self.skipped.deleted += u64::try_from(first - at).unwrap_or(0);
+                self.next[partition] = first;
+                return Ok(());
+            }
+        };
+        for ReadRecord { offset, record } in records {
+            self.next[partition] = self.next[partition].max(offset + 1);
+            let row = self.row(record);
+            self.pending.extend(row);
+        }
+        Ok(())
     }
 
     /// The row of a record, unless it was there before with the same values.
     fn row(&mut self, record: BrokerRecord) -> Option<(Nanos, Vec<Value>)> {
         if self.rows.get(&record.key) == Some(&record.value) {
-            self.repeated += 1;
+            self.skipped.repeated += 1;
             return None;
         }
         let parsed: Option<Json> = serde_json::from_slice(&record.value).ok();
         let found = parsed.and_then(|row| {
             let columns = self.description.columns.iter();
-            let values = columns.map(|column| value(column.column.ty, &row[column.field.as_str()]));
+            // Flink writes NULLs: a row without a field is of another query.
+            let values = columns.map(|c| value(c.column.ty, row.get(&c.field)?));
             Some((window_end(&row)?, values.collect::<Option<Vec<Value>>>()?))
         });
-        if found.is_none() {
-            self.unreadable += 1;
+        let Some((end, _)) = &found else {
+            self.skipped.unreadable += 1;
             return None;
-        }
+        };
+        self.newest = self.newest.max(*end);
         if self.rows.insert(record.key.clone(), record.value).is_none() {
-            self.keys.push_back(record.key);
+            self.keys.push_back((*end, record.key));
         }
-        while self.keys.len() > ROWS_REMEMBERED {
-            let oldest = self.keys.pop_front().expect("there are some");
+        let is_old = |end: Nanos| end < self.newest.saturating_sub(REMEMBERED);
+        while self.keys.front().is_some_and(|(end, _)| is_old(*end))
+            || self.keys.len() > ROWS_REMEMBERED_MAX
+        {
+            let (_, oldest) = self.keys.pop_front().expect("there are some");
             self.rows.remove(&oldest);
         }
         found
@@ -241,7 +325,12 @@ fn value(ty: Type, json: &Json) -> Option<Value> {
     Some(match ty {
         Type::Bool => Value::Bool(json.as_bool()?),
         Type::Int | Type::Time => Value::Int(json.as_i64()?),
-        Type::Float => Value::Float(json.as_f64()?),
+        Type::Float => Value::Float(match json.as_str() {
+            Some("NaN") => f64::NAN,
+            Some("Infinity") => f64::INFINITY,
+            Some("-Infinity") => f64::NEG_INFINITY,
+            _ => json.as_f64()?,
+        }),
         _ => Value::Text(Symbol::new(json.as_str()?)),
     })
 }
@@ -254,28 +343,35 @@ mod tests {
 
     use super::*;
 
-    /// Topics in memory, of one partition; a request returns at most two records.
+    /// Topics in memory; a request returns at most two records. The first records of a partition
+    /// may be deleted, and one of its requests may fail.
     #[derive(Default)]
-    struct Topics(BTreeMap<String, Vec<BrokerRecord>>);
+    struct Topics {
+        records: BTreeMap<(String, u32), Vec<BrokerRecord>>,
+        deleted: i64,
+        failing: Option<u32>,
+    }
 
     impl Topics {
-        fn add(&mut self, topic: &str, key: &str, value: &str) {
+        fn add(&mut self, topic: &str, partition: u32, (key, value): (&str, &str)) {
             let record = BrokerRecord {
                 key: key.into(),
                 value: value.into(),
             };
-            self.0.entry(topic.into()).or_default().push(record);
+            let records = self.records.entry((topic.into(), partition));
+            records.or_default().push(record);
         }
     }
 
     impl Broker for Topics {
-        fn partitions(&mut self, _: &str) -> Result<u32, BrokerError> {
-            Ok(1)
+        fn partitions(&mut self, topic: &str) -> Result<u32, BrokerError> {
+            Ok(self.existing(topic)?.unwrap_or(1))
         }
 
         fn append(&mut self, batches: Vec<PartitionBatch>) -> Vec<Result<(), BrokerError>> {
             let append = |batch: PartitionBatch| {
-                self.0.entry(batch.topic).or_default().extend(batch.records);
+                let records = self.records.entry((batch.topic, batch.partition));
+                records.or_default().extend(batch.records);
                 Ok(())
             };
             batches.into_iter().map(append).collect()
@@ -284,21 +380,30 @@ mod tests {
 
     impl BrokerReader for Topics {
         fn existing(&mut self, topic: &str) -> Result<Option<u32>, BrokerError> {
-            Ok(self.0.contains_key(topic).then_some(1))
+            let count = self.records.keys().filter(|(of, _)| of == topic).count();
+            Ok((count > 0).then_some(count as u32))
         }
 
-        fn offsets(&mut self, topic: &str, _: u32) -> Result<(i64, i64), BrokerError> {
-            Ok((0, self.0[topic].len() as i64))
+        fn offsets(&mut self, topic: &str, partition: u32) -> Result<(i64, i64), BrokerError> {
+            let records = &self.records[&(topic.to_owned(), partition)];
+            Ok((self.deleted, records.len() as i64))
         }
 
         fn read(
             &mut self,
             topic: &str,
-            _: u32,
+            partition: u32,
             offset: i64,
             _: Duration,
         ) -> Result<Vec<ReadRecord>, BrokerError> {
-            let records = self.0[topic].iter().zip(0..).skip(offset as usize).take(2);
+            if self.failing.take_if(|of| *of == partition).is_some() || offset < self.deleted {
+                return Err(BrokerError {
+                    why: "failed".into(),
+                    is_final: false,
+                });
+            }
+            let records = &self.records[&(topic.to_owned(), partition)];
+            let records = records.iter().zip(0..).skip(offset as usize).take(2);
             let record = |(record, offset): (&BrokerRecord, i64)| ReadRecord {
                 offset,
                 record: record.clone(),
@@ -325,45 +430,86 @@ mod tests {
         (0..batch.len()).map(row).collect()
     }
 
+    fn row(ts: i64, vm: Option<&str>, n: i64) -> String {
+        let vm = vm.map_or(Value::Null, |vm| Value::Text(Symbol::new(vm)));
+        format!("{ts} {:?}", vec![vm, Value::Int(n)])
+    }
+
+    const FIRST: (&str, &str) = (
+        "1a",
+        r#"{"window_end":"1970-01-01T00:00:01Z","vm":"a","n":1}"#,
+    );
+    const SECOND: (&str, &str) = (
+        "2",
+        r#"{"window_end":"1970-01-01T00:00:01.5Z","vm":null,"n":2}"#,
+    );
+
     #[test]
     fn a_row_that_is_written_again_is_there_once_and_a_changed_one_again() {
         let mut topics = Topics::default();
-        let first = r#"{"window_end":"1970-01-01T00:00:01Z","vm":"a","n":1}"#;
-        let second = r#"{"window_end":"1970-01-01T00:00:01.5Z","vm":null,"n":2}"#;
         let changed = r#"{"window_end":"1970-01-01T00:00:01Z","vm":"a","n":3}"#;
-        for (key, value) in [
-            ("1a", first),
-            ("2", second),
-            ("1a", first),
-            ("x", "no JSON"),
-            (
-                "y",
-                r#"{"window_end":"1970-01-01T00:00:02Z","vm":"a","n":"many"}"#,
-            ),
-            ("1a", changed),
-        ] {
-            topics.add("t", key, value);
+        let of_others = [
+            r#"{"window_end":"1970-01-01T00:00:02Z","vm":"a","n":"many"}"#,
+            r#"{"window_end":"1970-01-01T00:00:02Z","vm":"a"}"#,
+            "no JSON",
+        ];
+        for record in [FIRST, SECOND, FIRST, ("1a", changed)] {
+            topics.add("t", 0, record);
+        }
+        for value in of_others {
+            topics.add("t", 0, ("x", value));
         }
         let mut results = JobResults::open(&mut topics, description(), true).unwrap();
         let mut found = Vec::new();
         for _ in 0..4 {
             found.extend(rows(&results.next(&mut topics).unwrap()));
         }
-        let row = |ts: i64, vm: Value, n: i64| format!("{ts} {:?}", vec![vm, Value::Int(n)]);
-        let a = || Value::Text(Symbol::new("a"));
         let expected = [
-            row(1_000_000_000, a(), 1),
-            row(1_500_000_000, Value::Null, 2),
-            row(1_000_000_000, a(), 3),
+            row(1_000_000_000, Some("a"), 1),
+            row(1_500_000_000, None, 2),
+            row(1_000_000_000, Some("a"), 3),
         ];
         assert_eq!(found, expected);
-        assert_eq!(results.skipped(), (1, 2));
-        assert_eq!(
-            last_window_end(&mut topics, "t", 1),
-            Ok(Some(2_000_000_000))
-        );
+        let skipped = SkippedRecords {
+            repeated: 1,
+            unreadable: 3,
+            deleted: 0,
+        };
+        assert_eq!(results.skipped(), skipped);
+        let ends = window_ends(&mut topics, "t", 1);
+        assert_eq!(ends, Ok(Some((1_000_000_000, 2_000_000_000))));
         let mut results = JobResults::open(&mut topics, description(), false).unwrap();
         assert!(results.next(&mut topics).unwrap().is_empty());
+    }
+
+    #[test]
+    fn rows_are_kept_when_another_partition_fails_and_deleted_ones_are_counted() {
+        let mut topics = Topics::default();
+        topics.add("t", 0, FIRST);
+        topics.add("t", 1, SECOND);
+        let mut results = JobResults::open(&mut topics, description(), true).unwrap();
+        topics.failing = Some(1);
+        assert!(results.next(&mut topics).is_err());
+        let found = rows(&results.next(&mut topics).unwrap());
+        let both = [
+            row(1_000_000_000, Some("a"), 1),
+            row(1_500_000_000, None, 2),
+        ];
+        assert_eq!(found, both);
+
+        let mut results = JobResults::open(&mut topics, description(), true).unwrap();
+        topics.deleted = 1;
+        topics.add("t", 0, SECOND);
+        assert!(results.next(&mut topics).unwrap().is_empty());
+        let found = rows(&results.next(&mut topics).unwrap());
+        assert_eq!(found, [row(1_500_000_000, None, 2)]);
+        assert_eq!(results.skipped().deleted, 2);
+    }
+
+    #[test]
+    fn without_a_topic_there_are_no_results() {
+        let why = JobResults::open(&mut Topics::default(), description(), true).err();
+        assert!(why.is_some_and(|why| why.to_string().contains("no topic `t`")));
     }
 
     #[test]
@@ -379,9 +525,15 @@ mod tests {
             text: "changed".into(),
             ..description()
         };
-        let records = [description(), other, last.clone()].map(|d| d.record());
-        topics.0.insert("p.queries".into(), records.to_vec());
-        topics.add("p.queries", "t", "no JSON");
+        let batch = PartitionBatch {
+            topic: "p.queries".into(),
+            partition: 0,
+            records: [description(), other, last.clone()]
+                .map(|d| d.record())
+                .to_vec(),
+        };
+        topics.append(vec![batch]);
+        topics.add("p.queries", 0, ("t", "no JSON"));
         let found = JobDescription::find(&mut topics, "p", "t").unwrap();
         assert_eq!(found, Some(last));
     }

@@ -40,7 +40,7 @@ use weir_runtime::failure::Failure;
 pub use broker::{Broker, BrokerError, BrokerReader, BrokerRecord, PartitionBatch, ReadRecord};
 pub use config::{ForwardConfig, KafkaUrl};
 pub use message::{TargetPartition, TopicMessage};
-pub use rows::{RowOrigin, TopicRows, results_topic, topic_name};
+pub use rows::{RowOrigin, TopicRows, instant_of, results_topic, topic_name};
 pub use sender::{SenderState, SenderStatus};
 use spool::ForwardSpool;
 

@@ -206,6 +206,39 @@ pub fn topic_name(prefix: &str, query: &str, number: usize, fragment: &Plan) -> 
     topic_of(prefix, query, &end)
 }
 
+/// The instant of a message: its fifth field, after one text and three integers, each a union with
+/// null (Avro 1.12, "Binary Encoding").
+pub fn instant_of(value: &[u8]) -> Option<Nanos> {
+    let mut rest = value;
+    let mut instant = None;
+    for field in 0..5 {
+        instant = match avro_long(&mut rest)? {
+            0 => None,
+            _ => Some(avro_long(&mut rest)?),
+        };
+        if field == 0
+            && let Some(length) = instant
+        {
+            rest = rest.get(usize::try_from(length).ok()?..)?;
+        }
+    }
+    instant
+}
+
+/// An integer in variable length, zigzag.
+fn avro_long(bytes: &mut &[u8]) -> Option<i64> {
+    let mut value = 0_u64;
+    for shift in (0..64).step_by(7) {
+        let (byte, rest) = bytes.split_first()?;
+        *bytes = rest;
+        value |= u64::from(byte & 0x7f) << shift;
+        if byte & 0x80 == 0 {
+            return Some((value >> 1) as i64 ^ -((value & 1) as i64));
+        }
+    }
+    None
+}
+
 /// The name of the topic for the result of `query`, where another engine computes it.
 pub fn results_topic(prefix: &str, query: &str) -> String {
     const END: &str = ".results";

@@ -9,7 +9,7 @@ use std::time::Duration;
 use weir_forward::spool::{ForwardSpool, ForwardSpoolReader};
 use weir_forward::{
     Broker, BrokerError, BrokerRecord, Forwarder, PartitionBatch, RowOrigin, TargetPartition,
-    TopicMessage,
+    TopicMessage, TopicRows, instant_of,
 };
 use weir_model::{Batch, Catalog, Column, ColumnBuilder, NANOS_PER_SECOND, Type, Value};
 use weir_query::place::fleet::{CutOptions, Fragment, PlacementStrategy, cut};
@@ -184,6 +184,34 @@ fn rows_and_watermarks_arrive_in_order() {
     }
     // Kafka keeps the last of the messages with the same key: the description of each topic.
     assert_eq!(broker.all("t.queries"), [topic]);
+}
+
+#[test]
+fn the_instant_of_a_message_is_read_from_it() {
+    let of = fragment("select bytes from IO", PlacementStrategy::Rows);
+    let mut topic = TopicRows::new("t", &of.plan).unwrap();
+    let instants = [-1, 0, 1_700_000_000_123_456_789, i64::MAX];
+    for host in [
+        "a",
+        "",
+        "a name that is longer than sixty-four bytes, so that it has two",
+    ] {
+        for epoch in [0, 1, u64::MAX] {
+            let origin = RowOrigin {
+                epoch,
+                ..origin(host, 3)
+            };
+            let messages = topic.messages(&origin, &rows(&instants)).unwrap();
+            let found = messages.iter().map(|message| instant_of(&message.value));
+            let expected = instants.map(Some);
+            assert_eq!(found.collect::<Vec<_>>(), expected, "{host} {epoch}");
+        }
+    }
+    let watermark = topic.watermark(42, 0).unwrap();
+    assert_eq!(instant_of(&watermark.value), Some(42));
+    for damaged in [&[][..], &[2], &[2, 0xff, 0xff], &[0xff; 40], b"{\"ts\":1}"] {
+        assert_eq!(instant_of(damaged), None, "{damaged:?}");
+    }
 }
 
 #[test]

@@ -34,14 +34,14 @@ pub struct HttpOptions<'a> {
 pub fn http_agent(url: &str, options: &HttpOptions<'_>) -> Result<Agent, String> {
     let (scheme, host) = url.split_once("://").unwrap_or_default();
     let host = host.split(['/', '?']).next().unwrap_or_default();
-    if !matches!(scheme, "http" | "https") || host.is_empty() {
-        return Err(format!("{url}: expected a URL such as https://example.org"));
-    }
     if host.contains('@') {
         return Err(format!(
             "a URL with a user name or password is visible to all users of this host; use {}",
             options.secret_option
         ));
+    }
+    if !matches!(scheme, "http" | "https") || host.is_empty() {
+        return Err(format!("{url}: expected a URL such as https://example.org"));
     }
     let config = Agent::config_builder()
         .timeout_global(Some(options.timeout))
@@ -105,7 +105,10 @@ mod tests {
         assert!(refused("ftp://host/", None).is_some_and(|e| e.contains("https://example.org")));
         assert!(refused("https://", None).is_some());
         assert!(refused("http:///path", None).is_some());
-        assert!(refused("http://user:word@host/", None).is_some_and(|e| e.contains("--secret")));
+        for url in ["http://user:word@host/", "ftp://user:word@host/"] {
+            let why = refused(url, None).unwrap();
+            assert!(why.contains("--secret") && !why.contains("word@"), "{why}");
+        }
         assert!(refused("http://host/a@b", None).is_none());
         let why = refused("https://host/", Some(missing));
         assert!(why.is_some_and(|why| why.contains("/nonexistent.pem")));

@@ -10,7 +10,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::Scratch;
 use crate::flink::built;
-use crate::java::{Java, free_ports, temporary};
+use crate::java::{Java, QUICK, free_ports, temporary};
 
 /// How long a process may take to start.
 const START: Duration = Duration::from_secs(120);
@@ -48,6 +48,8 @@ impl FlinkProcess {
 /// A cluster, which ends when this is dropped.
 pub struct FlinkCluster {
     java: Java,
+    /// Options of the Java runtime.
+    options: &'static [&'static str],
     folder: Scratch,
     /// Of the REST API of the job manager.
     rest_port: u16,
@@ -61,6 +63,14 @@ impl FlinkCluster {
     /// # Errors
     /// When Java or Maven are missing, or Flink cannot be fetched or does not start.
     pub fn start(slots: usize) -> Result<FlinkCluster> {
+        FlinkCluster::start_with(slots, &QUICK)
+    }
+
+    /// The same, with these options of the Java runtime.
+    ///
+    /// # Errors
+    /// As [`FlinkCluster::start`].
+    pub fn start_with(slots: usize, options: &'static [&'static str]) -> Result<FlinkCluster> {
         let java = built()?;
         let [rpc_port, rest_port, gateway_port] = free_ports()?;
         let folder = Scratch::new();
@@ -104,6 +114,7 @@ impl FlinkCluster {
         fs::write(folder.file("config.yaml"), config)?;
         let mut cluster = FlinkCluster {
             java,
+            options,
             folder,
             rest_port,
             gateway_port,
@@ -127,6 +138,12 @@ impl FlinkCluster {
         format!("http://127.0.0.1:{}", self.gateway_port)
     }
 
+    /// The processes.
+    pub fn pids(&self) -> Vec<u32> {
+        let pids = self.processes.iter().map(|(_, process)| process.id());
+        pids.collect()
+    }
+
     /// Ends a process as by `kill -9`.
     pub fn kill(&mut self, which: FlinkProcess) {
         for (_, mut process) in self.processes.extract_if(.., |(of, _)| *of == which) {
@@ -148,7 +165,7 @@ impl FlinkCluster {
     fn spawn(&mut self, which: FlinkProcess) -> Result<()> {
         let log = File::create(self.log(which))?;
         let files = temporary(&self.folder);
-        let options = ["-XX:TieredStopAtLevel=1", which.memory(), &files];
+        let options = [self.options, &[which.memory(), &files]].concat();
         let mut java = self.java.command(&options, which.class());
         java.env("FLINK_CONF_DIR", self.folder.path())
             .stdin(Stdio::null())

@@ -20,6 +20,9 @@ const OPENED: [&str; 6] = [
     "java.base/java.util.concurrent",
 ];
 
+/// Options of the Java runtime for a process that does not run long enough to be optimised.
+pub const QUICK: [&str; 1] = ["-XX:TieredStopAtLevel=1"];
+
 /// Classes and the libraries that they use.
 pub struct Java {
     classes: PathBuf,

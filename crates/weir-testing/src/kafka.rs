@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 
 use crate::Scratch;
-use crate::java::{Java, free_ports, temporary};
+use crate::java::{Java, QUICK, free_ports, temporary};
 use crate::repository::root;
 
 /// How long a broker may take to start.
@@ -20,15 +20,14 @@ const START: Duration = Duration::from_secs(120);
 /// The memory of a broker.
 const MEMORY: &str = "-Xmx384m";
 
-/// Options of the Java runtime that a process of short life needs.
-const QUICK: [&str; 2] = ["-XX:TieredStopAtLevel=1", MEMORY];
-
 /// The identity of the cluster, any 16 bytes in base64url.
 const CLUSTER: &str = "MkU3OEVBNTcwNTJENDM2Qg";
 
 /// A broker, which ends when this is dropped.
 pub struct Kafka {
     java: Java,
+    /// Options of the Java runtime.
+    options: &'static [&'static str],
     folder: Scratch,
     /// The port for clients without encryption.
     port: u16,
@@ -57,6 +56,17 @@ impl Kafka {
     /// # Errors
     /// When Java or Maven are missing, or Kafka cannot be fetched or does not start.
     pub fn start(user: Option<KafkaUser<'_>>) -> Result<Kafka> {
+        Kafka::start_with(user, &QUICK)
+    }
+
+    /// The same, with these options of the Java runtime.
+    ///
+    /// # Errors
+    /// As [`Kafka::start`].
+    pub fn start_with(
+        user: Option<KafkaUser<'_>>,
+        options: &'static [&'static str],
+    ) -> Result<Kafka> {
         let java = fetched()?;
         let [port, secure_port, controller] = free_ports()?;
         let folder = Scratch::new();
@@ -108,8 +118,8 @@ impl Kafka {
         let file = folder.file("server.properties");
         fs::write(&file, properties)?;
         let files = temporary(&folder);
-        let options = [&QUICK[..], &[&files]].concat();
-        let mut format = java.command(&options, "kafka.tools.StorageTool");
+        let formatting = [&QUICK[..], &[MEMORY, &files]].concat();
+        let mut format = java.command(&formatting, "kafka.tools.StorageTool");
         format.args(["format", "--standalone", "-t", CLUSTER, "-c", &file]);
         let output = format.stdin(Stdio::null()).output().context("java")?;
         if !output.status.success() {
@@ -117,6 +127,7 @@ impl Kafka {
         }
         let mut kafka = Kafka {
             java,
+            options,
             folder,
             port,
             secure_port,
@@ -136,6 +147,11 @@ impl Kafka {
         format!("localhost:{}", self.secure_port)
     }
 
+    /// The broker's process.
+    pub fn pid(&self) -> Option<u32> {
+        self.process.as_ref().map(Child::id)
+    }
+
     /// Ends the broker as by `kill -9`.
     pub fn kill(&mut self) {
         if let Some(mut process) = self.process.take() {
@@ -152,7 +168,7 @@ impl Kafka {
         self.kill();
         let log = File::create(self.folder.file("log"))?;
         let files = temporary(&self.folder);
-        let options = [&QUICK[..], &[&files]].concat();
+        let options = [self.options, &[MEMORY, &files]].concat();
         let mut java = self.java.command(&options, "kafka.Kafka");
         java.arg(self.folder.file("server.properties"))
             .stdin(Stdio::null())

@@ -8,7 +8,8 @@
 //! in every configuration, as in the thesis, and only the processor time differs. Configurations of
 //! an experiment alternate, so that interference affects all of them equally.
 //!
-//! `cargo xtask experiments schedulers` is of another paper, and has a page of its own.
+//! `cargo xtask experiments schedulers` is of another paper, and `scale` of fleets that one monitor
+//! does not serve; both have a page of their own.
 
 mod copying;
 mod database;
@@ -18,6 +19,7 @@ mod figures;
 mod kept;
 mod local;
 mod page;
+mod scale;
 mod schedulers;
 mod scripts;
 
@@ -73,7 +75,8 @@ pub struct Experiment {
 }
 
 const USAGE: &str = "usage: cargo xtask experiments [1..6] [--runs N] [--seconds N] [--out FILE]\n\
-                     or: cargo xtask experiments schedulers [--runs N] [--out FILE]";
+                     or: cargo xtask experiments schedulers [--runs N] [--out FILE]\n\
+                     or: cargo xtask experiments scale [--agents N,N..] [--seconds N] [--out FILE]";
 
 /// Every experiment, in the thesis's order.
 static EXPERIMENTS: &[&Experiment] = &[
@@ -91,6 +94,11 @@ pub fn run(args: &[String]) -> Result<()> {
         && first == "schedulers"
     {
         return schedulers::run(rest);
+    }
+    if let Some((first, rest)) = args.split_first()
+        && first == "scale"
+    {
+        return scale::run(rest);
     }
     let mut pace = Pace {
         runs: 4,

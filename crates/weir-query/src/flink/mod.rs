@@ -23,7 +23,7 @@ mod table;
 
 use std::fmt::{self, Display, Formatter};
 
-pub use result::{ResultTable, longest_window, overlap};
+pub use result::{ResultTable, longest_window};
 pub use table::{FlinkTable, FlinkView};
 
 use weir_model::{Capabilities, Declaration, Demand};

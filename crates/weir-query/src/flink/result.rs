@@ -3,7 +3,7 @@
 //! Flink writes a row again after a failure. So each row has a key: the end of its window, and the
 //! values by which the rows of one window differ. A row with the key of an earlier one replaces it.
 
-use weir_model::{NANOS_PER_SECOND, Nanos, Type};
+use weir_model::{Nanos, Type};
 
 use super::block::{names, unique};
 use super::table::type_name;
@@ -162,10 +162,4 @@ pub fn longest_window(plan: &Plan) -> Nanos {
     };
     let inputs = plan.inputs().into_iter().map(|input| longest_window(input));
     inputs.fold(own, Nanos::max)
-}
-
-/// How far before the last end of a window in a topic of results a job begins that continues it: a
-/// window, and the time for which a task may be behind the others.
-pub fn overlap(plan: &Plan) -> Nanos {
-    longest_window(plan).max(60 * NANOS_PER_SECOND)
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
-use serde_json::Value;
+use serde_json::{Value, json};
 use weir_sink::{text, time};
 use weir_wire::Submit;
 
@@ -167,7 +167,7 @@ pub fn run(args: &FleetCommand) -> Result<Ending, Failure> {
     match &args.action {
         Action::Place(args) => fleet_place::place(args),
         Action::Queries(QueriesArgs { list, on, flink }) => {
-            on.refuse(flink, false)?;
+            on.refuse(flink, None, false)?;
             if *on == QueryEngine::Flink {
                 return listed(&fleet_flink::jobs(flink)?, list.json, JOBS);
             }
@@ -182,13 +182,17 @@ pub fn run(args: &FleetCommand) -> Result<Ending, Failure> {
         Action::Backup(args) => fleet_backup::backup(args),
         Action::Restore(args) => fleet_backup::restore(args),
         Action::Cancel(args) => {
-            args.on.refuse(&args.flink, args.job_only)?;
-            let mut answer = Value::Null;
-            if args.on == QueryEngine::Flink {
-                answer = fleet_flink::cancel(&args.flink, &args.name)?;
-            }
+            args.on.refuse(&args.flink, None, args.job_only)?;
+            let mut answer = json!({});
+            let jobs = match args.on {
+                QueryEngine::Flink => Some(fleet_flink::cancel(&args.flink, &args.name)?),
+                QueryEngine::Monitor => None,
+            };
             if !args.job_only {
                 answer = args.fleet.connect()?.cancel(&args.name)?;
+            }
+            if let Some(jobs) = jobs {
+                answer["jobs"] = json!(jobs);
             }
             if args.json {
                 output::print(&format!("{answer}\n"))?;
@@ -208,7 +212,7 @@ pub fn run(args: &FleetCommand) -> Result<Ending, Failure> {
 }
 
 fn watch(args: &WatchArgs) -> Result<Ending, Failure> {
-    args.on.refuse(&args.flink, args.from_start)?;
+    args.on.refuse(&args.flink, None, args.from_start)?;
     if args.on == QueryEngine::Flink {
         let WatchArgs { name, output, .. } = args;
         return fleet_flink::watch(&args.flink, name, output, args.span, args.from_start);

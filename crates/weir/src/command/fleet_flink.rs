@@ -13,7 +13,7 @@ use weir_flink::{
 use weir_forward::{BrokerReader, ForwardConfig, KafkaUrl, results_topic};
 use weir_monitor::config::MonitorConfig;
 use weir_query::Plan;
-use weir_query::flink::{ResultTable, longest_window, overlap};
+use weir_query::flink::{ResultTable, longest_window};
 use weir_runtime::failure::{Ending, Failure};
 use weir_runtime::output;
 use weir_runtime::run_loop::Stop;
@@ -23,8 +23,19 @@ use weir_wire::read_token;
 use super::explain_flink::{self, option};
 use crate::args::{OutputArgs, QueryEngine};
 
-/// The setting with which the state of a job survives the failure of a task.
-const CHECKPOINTS: (&str, &str) = ("execution.checkpointing.interval", "10 s");
+/// Settings of a job: its state survives the failure of a task, and the gateway does not wait for
+/// its end.
+const SETTINGS: [(&str, &str); 3] = [
+    ("execution.checkpointing.interval", "10 s"),
+    ("execution.runtime-mode", "streaming"),
+    ("table.dml-sync", "false"),
+];
+
+/// The address of a gateway on this host.
+const GATEWAY: &str = "http://localhost:8083";
+
+/// The compressions of results that this program reads.
+const COMPRESSIONS: [&str; 2] = ["none", "snappy"];
 
 /// How long the brokers may be away while results are printed, before that is reported.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
@@ -33,9 +44,9 @@ const RETRY_AFTER: Duration = Duration::from_secs(1);
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Flink")]
 pub struct FlinkArgs {
-    /// URL of Flink's SQL Gateway
-    #[arg(long, value_name = "URL", default_value = "http://localhost:8083")]
-    gateway: String,
+    /// URL of Flink's SQL Gateway [default: http://localhost:8083]
+    #[arg(long, value_name = "URL")]
+    gateway: Option<String>,
     /// Verify the gateway's certificate with the certificate of this authority (PEM) [default: the
     /// authorities of the system]
     #[arg(long, value_name = "FILE")]
@@ -63,7 +74,7 @@ pub struct FlinkArgs {
 pub struct JobArgs {
     /// Option of the connector of the tables that the job reads, such as
     /// properties.security.protocol=SASL_SSL; those that begin with `properties.` are also options
-    /// of the results; may be repeated
+    /// of the results; may be repeated [default: topic, format and brokers of what is forwarded]
     #[arg(long, value_name = "KEY=VALUE", value_parser = option)]
     flink_with: Vec<(String, String)>,
     /// Setting of Flink for the job, such as state.backend.type=rocksdb; may be repeated [default:
@@ -73,10 +84,37 @@ pub struct JobArgs {
     /// Jar with weir's functions, as Flink finds it [default: they are in Flink's class path]
     #[arg(long, value_name = "PATH")]
     flink_jar: Option<String>,
-    /// Tasks of each operator, at most as many as the topics have partitions
-    #[arg(long, value_name = "COUNT", default_value = "1",
-        value_parser = clap::value_parser!(u32).range(1..))]
-    parallelism: u32,
+    /// Tasks of each operator, at most as many as the topics have partitions [default: 1]
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
+    parallelism: Option<u32>,
+}
+
+impl JobArgs {
+    fn is_given(&self) -> bool {
+        !self.flink_with.is_empty()
+            || !self.flink_set.is_empty()
+            || self.flink_jar.is_some()
+            || self.parallelism.is_some()
+    }
+
+    /// The settings of the job, and the tasks of each operator.
+    fn settings(&self) -> Result<(Vec<(String, String)>, u32), Failure> {
+        const PARALLELISM: &str = "parallelism.default";
+        let is_set = |key: &str| self.flink_set.iter().any(|(set, _)| set == key);
+        if is_set(PARALLELISM) {
+            return Err(Failure::words(format_args!(
+                "--flink-set {PARALLELISM}: use --parallelism"
+            )));
+        }
+        let parallelism = self.parallelism.unwrap_or(1);
+        let own = SETTINGS.iter().filter(|(key, _)| !is_set(key));
+        let mut settings: Vec<(String, String)> = own
+            .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
+            .collect();
+        settings.push((PARALLELISM.into(), parallelism.to_string()));
+        settings.extend(self.flink_set.iter().cloned());
+        Ok((settings, parallelism))
+    }
 }
 
 impl QueryEngine {
@@ -84,11 +122,16 @@ impl QueryEngine {
     ///
     /// # Errors
     /// If one was given.
-    pub fn refuse(self, flink: &FlinkArgs, more: bool) -> Result<(), Failure> {
-        match self == QueryEngine::Monitor && (flink.is_given() || more) {
+    pub fn refuse(
+        self,
+        flink: &FlinkArgs,
+        job: Option<&JobArgs>,
+        more: bool,
+    ) -> Result<(), Failure> {
+        let is_given = flink.is_given() || job.is_some_and(JobArgs::is_given) || more;
+        match self == QueryEngine::Monitor && is_given {
             true => Err(Failure::words(
-                "--forward, --monitor-config, --results, --job-only and --from-start are for \
-                 --on flink",
+                "the options of Flink, --job-only and --from-start are for --on flink",
             )),
             false => Ok(()),
         }
@@ -104,15 +147,23 @@ struct Topics {
 }
 
 impl FlinkArgs {
-    /// Whether an option was given that another engine does not use.
-    pub fn is_given(&self) -> bool {
-        self.forward.is_some() || self.monitor_config.is_some() || self.results.is_some()
+    /// Whether an option was given, which the monitor does not use.
+    fn is_given(&self) -> bool {
+        self.names_kafka()
+            || self.gateway.is_some()
+            || self.gateway_ca.is_some()
+            || self.gateway_token_file.is_some()
+            || self.results.is_some()
+    }
+
+    fn names_kafka(&self) -> bool {
+        self.forward.is_some() || self.monitor_config.is_some()
     }
 
     fn address(&self) -> Result<FlinkAddress, Failure> {
         let token = self.gateway_token_file.as_deref();
         Ok(FlinkAddress {
-            url: self.gateway.clone(),
+            url: self.gateway.clone().unwrap_or_else(|| GATEWAY.into()),
             ca: self.gateway_ca.clone(),
             token: token.map(read_token).transpose()?,
         })
@@ -152,64 +203,81 @@ impl FlinkArgs {
     }
 }
 
-/// Finds the job of a query, or starts it; prints which.
-///
-/// # Errors
-/// If Flink cannot answer the query, or Flink or Kafka cannot be reached.
-pub fn place(
-    args: &FlinkArgs,
-    job: &JobArgs,
-    (name, text, plan): (&str, &str, &Plan),
-    strategy: Option<&str>,
-    as_json: bool,
-) -> Result<Ending, Failure> {
-    let Topics {
-        mut reader,
-        url,
-        is_protected,
-    } = args.topics()?;
-    let spec = spec(args, job, &url, (name, text, plan), strategy)?;
-    let is_stated = |(key, _): &(String, String)| key == "properties.security.protocol";
-    if is_protected && !job.flink_with.iter().any(is_stated) {
-        output::notice(format_args!(
-            "weir: Flink connects to these brokers without TLS and password; state \
-             --flink-with properties.security.protocol=.. (docs/flink.md)"
-        ));
-    }
-    let gateway = args.address()?;
-    let mut placement = JobPlacement {
-        gateway: &gateway,
-        reader: &mut *reader,
-        prefix: &url.prefix,
-    };
-    let placed = placement.place(&spec)?;
-    output::print(&match as_json {
-        true => format!("{}\n", placed_json(&placed, &spec)),
-        false => placed_text(&placed, &spec, name),
-    })?;
-    Ok(match &placed.waits {
-        None => Ending::Done,
-        Some(why) => {
-            output::notice(format_args!(
-                "weir: job {} does not run yet: {why}",
-                placed.id
-            ));
-            Ending::Failed
-        }
-    })
+/// A query that is placed in Flink.
+pub struct FlinkPlacement {
+    spec: JobSpec,
+    gateway: FlinkAddress,
+    topics: Topics,
 }
 
-/// Checks that Flink can answer a query, without a connection.
-///
-/// # Errors
-/// Why it cannot, or an option that is missing.
-pub fn check(
-    args: &FlinkArgs,
-    job: &JobArgs,
-    query: (&str, &str, &Plan),
-    strategy: Option<&str>,
-) -> Result<(), Failure> {
-    spec(args, job, &args.topics()?.url, query, strategy).map(|_| ())
+impl FlinkPlacement {
+    /// Checks that Flink can answer the query `name`, and that its job can be started or, with
+    /// `replace`, take the place of another one. Nothing is changed yet.
+    ///
+    /// # Errors
+    /// Why it cannot.
+    pub fn prepare(
+        args: &FlinkArgs,
+        job: &JobArgs,
+        query: (&str, &str, &Plan),
+        strategy: Option<&str>,
+        replace: bool,
+    ) -> Result<FlinkPlacement, Failure> {
+        let topics = args.topics()?;
+        let mut placement = FlinkPlacement {
+            spec: spec(args, job, &topics.url, query, strategy)?,
+            gateway: args.address()?,
+            topics,
+        };
+        let is_stated = |(key, _): &(String, String)| key == "properties.security.protocol";
+        if placement.topics.is_protected && !job.flink_with.iter().any(is_stated) {
+            output::notice(format_args!(
+                "weir: Flink connects to these brokers without TLS and password; state \
+                 --flink-with properties.security.protocol=.. (docs/flink.md)"
+            ));
+        }
+        let (mut jobs, spec) = placement.jobs();
+        jobs.prepare(spec, replace)?;
+        Ok(placement)
+    }
+
+    fn jobs(&mut self) -> (JobPlacement<'_>, &JobSpec) {
+        let jobs = JobPlacement {
+            gateway: &self.gateway,
+            reader: &mut *self.topics.reader,
+            prefix: &self.topics.url.prefix,
+        };
+        (jobs, &self.spec)
+    }
+
+    /// Finds the job, or starts it; prints which.
+    ///
+    /// # Errors
+    /// If Flink or Kafka cannot be reached.
+    pub fn place(mut self, name: &str, as_json: bool) -> Result<Ending, Failure> {
+        let (mut jobs, spec) = self.jobs();
+        let placed = jobs.place(spec)?;
+        output::print(&match as_json {
+            true => format!("{}\n", placed_json(&placed, spec)),
+            false => placed_text(&placed, spec, name),
+        })?;
+        if !placed.is_complete {
+            output::notice(format_args!(
+                "weir: Kafka has no more all rows of earlier windows: the first results are those \
+                 of the rows that it has"
+            ));
+        }
+        Ok(match &placed.waits {
+            None => Ending::Done,
+            Some(why) => {
+                output::notice(format_args!(
+                    "weir: job {} does not run yet: {why}",
+                    placed.id
+                ));
+                Ending::Failed
+            }
+        })
+    }
 }
 
 fn spec(
@@ -224,13 +292,19 @@ fn spec(
     let topic = args.results(&url.prefix, name);
     let result = ResultTable::new(&topic, plan, &flink).map_err(explain_flink::refused)?;
     let of_client = |(key, _): &&(String, String)| key.starts_with("properties.");
-    let mut settings = job.flink_set.clone();
-    let is_set = |key: &str| job.flink_set.iter().any(|(set, _)| set == key);
-    if !is_set(CHECKPOINTS.0) {
-        settings.push((CHECKPOINTS.0.into(), CHECKPOINTS.1.into()));
+    let compression = sources
+        .iter()
+        .find(|(key, _)| key == "properties.compression.type");
+    if let Some((_, other)) = compression
+        && !COMPRESSIONS.contains(&other.as_str())
+    {
+        return Err(Failure::words(format_args!(
+            "--flink-with properties.compression.type={other}: `weir fleet watch` reads results \
+             that are not compressed, or with {}",
+            COMPRESSIONS[1]
+        )));
     }
-    let parallelism = ("parallelism.default".into(), job.parallelism.to_string());
-    settings.push(parallelism);
+    let (settings, parallelism) = job.settings()?;
     let columns = plan.schema.fields.iter().zip(&result.columns);
     let columns = columns.map(|(column, (field, _))| ResultColumn {
         field: field.clone(),
@@ -246,7 +320,7 @@ fn spec(
         },
         jar: job.flink_jar.clone(),
         window: longest_window(plan),
-        overlap: overlap(plan),
+        parallelism,
         flink,
         result,
         sources,
@@ -265,6 +339,7 @@ fn placed_json(placed: &PlacedJob, spec: &JobSpec) -> Value {
         "started": started,
         "replaced": replaced,
         "from": placed.from,
+        "complete": placed.is_complete,
         "results": spec.result.name,
         "waits": placed.waits,
     })
@@ -291,27 +366,26 @@ fn placed_text(placed: &PlacedJob, spec: &JobSpec, name: &str) -> String {
     )
 }
 
-/// Ends the job of a query.
+/// Ends the job of a query; returns the jobs that have ended.
 ///
 /// # Errors
-/// If there is none, or Flink cannot be reached.
-pub fn cancel(args: &FlinkArgs, name: &str) -> Result<Value, Failure> {
+/// If Flink cannot be reached.
+pub fn cancel(args: &FlinkArgs, name: &str) -> Result<Vec<String>, Failure> {
     let prefix = args.topics()?.url.prefix;
     let topic = args.results(&prefix, name);
     let session = FlinkSession::open(&args.address()?, &[]).map_err(failure)?;
     let jobs = FlinkJob::all(&session).map_err(failure)?;
     let jobs: Vec<_> = jobs.into_iter().filter(|job| job.topic == topic).collect();
     if jobs.is_empty() {
-        return Err(Failure::world(format_args!(
-            "Flink runs no job with results in topic `{topic}`; `weir fleet queries --on flink` \
-             lists the jobs"
-        )));
+        output::notice(format_args!(
+            "weir: Flink runs no job with results in topic `{topic}`; `weir fleet queries --on \
+             flink` lists the jobs"
+        ));
     }
     for job in &jobs {
         job.stop(&session).map_err(failure)?;
     }
-    let ids: Vec<&str> = jobs.iter().map(|job| job.id.as_str()).collect();
-    Ok(json!({ "jobs": ids }))
+    Ok(jobs.into_iter().map(|job| job.id).collect())
 }
 
 /// The jobs that weir has started, of one prefix if `args` has one.
@@ -319,7 +393,7 @@ pub fn cancel(args: &FlinkArgs, name: &str) -> Result<Value, Failure> {
 /// # Errors
 /// If Flink cannot be reached.
 pub fn jobs(args: &FlinkArgs) -> Result<Value, Failure> {
-    let prefix = match args.is_given() {
+    let prefix = match args.names_kafka() {
         true => Some(format!("{}.", args.topics()?.url.prefix)),
         false => None,
     };
@@ -349,7 +423,6 @@ pub fn watch(
     span: Option<Duration>,
     from_start: bool,
 ) -> Result<Ending, Failure> {
-    let stop = Stop::on_signals()?;
     let Topics {
         mut reader, url, ..
     } = args.topics()?;
@@ -364,6 +437,7 @@ pub fn watch(
     })?;
     let schema = description.schema(output.raw);
     let mut results = JobResults::open(&mut *reader, description, from_start).map_err(at_kafka)?;
+    let stop = Stop::on_signals()?;
     let mut sink = output.open(schema, true)?;
     let until = span.map(|span| Instant::now() + span);
     let mut is_away = false;
@@ -400,16 +474,21 @@ pub fn watch(
         Ok(()) | Err(SinkError::Closed { .. }) => {}
         Err(error) => return Err(error.into()),
     }
-    let (repeated, unreadable) = results.skipped();
-    if repeated > 0 {
-        output::notice(format_args!(
-            "weir: {repeated} rows were written again by Flink, and are printed once"
-        ));
-    }
-    if unreadable > 0 {
-        output::notice(format_args!(
-            "weir: {unreadable} records of topic `{topic}` are no rows of this query"
-        ));
+    let skipped = results.skipped();
+    let reasons = [
+        (
+            skipped.repeated,
+            "were written again by Flink, and are printed once",
+        ),
+        (skipped.unreadable, "are no rows of this query"),
+        (skipped.deleted, "were deleted before they were read"),
+    ];
+    for (count, reason) in reasons {
+        if count > 0 {
+            output::notice(format_args!(
+                "weir: {count} records of topic `{topic}` {reason}"
+            ));
+        }
     }
     Ok(ending)
 }

@@ -3,12 +3,13 @@
 use clap::Args;
 use serde_json::json;
 use weir_monitor::client::statements;
+use weir_query::Plan;
 use weir_runtime::failure::{Ending, Failure};
 use weir_runtime::output;
 use weir_runtime::source::SourceOptions;
 use weir_wire::{Client, Submit};
 
-use super::fleet_flink::{self, FlinkArgs, JobArgs};
+use super::fleet_flink::{FlinkArgs, FlinkPlacement, JobArgs};
 use crate::args::{FleetArgs, QueryEngine, QuestionArgs, places};
 
 /// A standing query.
@@ -26,7 +27,8 @@ pub struct PlaceArgs {
     /// host [default: the strategy with the lowest cost]
     #[arg(long, value_name = "STRATEGY", value_parser = places())]
     place: Option<String>,
-    /// Cancel a standing query that has this name and another text
+    /// Cancel a query that has this name and another text, and stop a job of Flink that computes
+    /// something else
     #[arg(long)]
     replace: bool,
     /// Start the job of Flink only: the monitors have the query in their configuration
@@ -44,68 +46,109 @@ pub struct PlaceArgs {
 }
 
 pub fn place(args: &PlaceArgs) -> Result<Ending, Failure> {
-    args.on.refuse(&args.flink, args.job_only)?;
+    args.on
+        .refuse(&args.flink, Some(&args.job), args.job_only)?;
     let question = args.question.read()?;
-    let strategy = args.place.as_deref();
+    let prepare = |text: &str, plan: &Plan| {
+        let (query, place) = ((&*args.name, text, plan), args.place.as_deref());
+        FlinkPlacement::prepare(&args.flink, &args.job, query, place, args.replace)
+    };
     if args.job_only {
         let checked = question.compile_over(&SourceOptions::default())?;
-        let query = (&*args.name, &*question.text, &*checked.plan);
-        return fleet_flink::place(&args.flink, &args.job, query, strategy, args.json);
+        let job = prepare(&question.text, &checked.plan)?;
+        return job.place(&args.name, args.json);
     }
     let (checked, mut client) = statements::checked(&question, || args.fleet.connect())?;
-    let text = checked.with_views(&question.text);
-    if args.on == QueryEngine::Flink {
-        // What Flink does not compute is refused before anything is placed.
-        let query = (&*args.name, &*text, &*checked.plan);
-        fleet_flink::check(&args.flink, &args.job, query, strategy)?;
-    }
     let submit = Submit {
-        query: text.clone(),
+        query: checked.with_views(&question.text),
         name: Some(args.name.clone()),
         standing: true,
         place: args.place.clone(),
         script: None,
     };
-    let is_new = at_monitor(&mut client, &submit, args.replace)?;
-    match args.on {
-        QueryEngine::Flink => {
-            let query = (&*args.name, &*text, &*checked.plan);
-            fleet_flink::place(&args.flink, &args.job, query, strategy, args.json)
-        }
-        QueryEngine::Monitor => {
-            let name = &args.name;
-            output::print(&match (args.json, is_new) {
-                (true, _) => format!("{}\n", json!({ "query": name, "placed": is_new })),
-                (false, true) => format!(
-                    "standing query `{name}` was placed; `weir fleet watch {name}` prints its \
-                     results\n"
-                ),
-                (false, false) => format!("standing query `{name}` runs already\n"),
-            })?;
-            Ok(Ending::Done)
-        }
+    let existing = existing(&mut client, &submit, args.replace)?;
+    // What Flink refuses, it refuses before anything is changed.
+    let job = match args.on {
+        QueryEngine::Flink => Some(prepare(&submit.query, &checked.plan)?),
+        QueryEngine::Monitor => None,
+    };
+    let is_new = existing != Some(ExistingQuery::Same);
+    if is_new {
+        submitted(&mut client, &submit, existing)?;
     }
+    if let Some(job) = job {
+        return job.place(&args.name, args.json);
+    }
+    let name = &args.name;
+    output::print(&match (args.json, is_new) {
+        (true, _) => format!("{}\n", json!({ "query": name, "placed": is_new })),
+        (false, true) => format!(
+            "standing query `{name}` was placed; `weir fleet watch {name}` prints its results\n"
+        ),
+        (false, false) => format!("standing query `{name}` runs already\n"),
+    })?;
+    Ok(Ending::Done)
 }
 
-/// Places a standing query at a monitor, unless it is there; returns whether it was placed now.
-fn at_monitor(client: &mut Client, submit: &Submit, replace: bool) -> Result<bool, Failure> {
+/// A query of the monitor with the same name.
+#[derive(Debug, PartialEq, Eq)]
+enum ExistingQuery {
+    /// It is standing and has the same text.
+    Same,
+    /// Another one, with this text.
+    Other(String),
+}
+
+/// The query of the monitor that has the name, if there is one.
+///
+/// # Errors
+/// If it is another one, and `replace` is false.
+fn existing(
+    client: &mut Client,
+    submit: &Submit,
+    replace: bool,
+) -> Result<Option<ExistingQuery>, Failure> {
     let name = submit.name.as_deref().unwrap_or_default();
     let queries = client.queries()?;
     let mut queries = queries.as_array().into_iter().flatten();
-    let existing = queries.find(|query| query["name"] == name);
-    if let Some(existing) = existing {
-        let text = existing["query"].as_str().unwrap_or_default();
-        if text.trim() == submit.query.trim() && existing["standing"] == true {
-            return Ok(false);
-        }
-        if !replace {
-            return Err(Failure::world(format_args!(
-                "the monitor has a query `{name}` with another text; --replace cancels it:\n  {}",
-                weir_sink::text::shown(text.trim())
-            )));
-        }
-        client.cancel(name)?;
+    let Some(existing) = queries.find(|query| query["name"] == name) else {
+        return Ok(None);
+    };
+    let text = existing["query"].as_str().unwrap_or_default();
+    let is_standing = existing["standing"] == true;
+    if text.trim() == submit.query.trim() && is_standing {
+        return Ok(Some(ExistingQuery::Same));
     }
-    client.submit(submit)?;
-    Ok(true)
+    if !replace {
+        let what = match is_standing {
+            true => "with another text",
+            false => "that is not standing",
+        };
+        return Err(Failure::world(format_args!(
+            "the monitor has a query `{name}` {what}; --replace cancels it:\n  {}",
+            weir_sink::text::shown(text.trim())
+        )));
+    }
+    Ok(Some(ExistingQuery::Other(text.to_owned())))
+}
+
+/// Submits a standing query in the place of another one.
+fn submitted(
+    client: &mut Client,
+    submit: &Submit,
+    existing: Option<ExistingQuery>,
+) -> Result<(), Failure> {
+    let name = submit.name.as_deref().unwrap_or_default();
+    let Some(ExistingQuery::Other(text)) = existing else {
+        client.submit(submit)?;
+        return Ok(());
+    };
+    client.cancel(name)?;
+    client.submit(submit).map_err(|error| {
+        Failure::world(format_args!(
+            "{error}; query `{name}` was cancelled before, its text was:\n  {}",
+            weir_sink::text::shown(text.trim())
+        ))
+    })?;
+    Ok(())
 }

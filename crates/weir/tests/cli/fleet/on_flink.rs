@@ -131,6 +131,7 @@ fn a_job_of_flink_has_the_answer_across_failures() {
         !engines.results("load", 1).0.is_empty()
     });
     engines.flink.kill(FlinkProcess::TaskManager);
+    let before = engines.results("load", 1).0;
     engines.flink.restart(FlinkProcess::TaskManager).unwrap();
     wait_for_the_end(agents);
     until("all windows have passed", || {
@@ -142,6 +143,8 @@ fn a_job_of_flink_has_the_answer_across_failures() {
         of_changes(&text, 1_000)
     };
     let expected = content();
+    let last = |content: &Content| content.keys().last().copied();
+    assert!(last(&before) < last(&expected), "{before:?}");
     until("Flink has all windows", || {
         engines.results("load", 1).0.keys().last() >= expected.keys().last()
     });
@@ -154,6 +157,14 @@ fn a_job_of_flink_has_the_answer_across_failures() {
         away.contains("the SQL Gateway of Flink at http://127.0.0.1:"),
         "{away}"
     );
+    // Nor is anything changed that was to be replaced.
+    engines
+        .place("load", of_all_groups(), &["--replace"])
+        .unwrap_err();
+    let queries = engines.monitor.run(&["fleet", "queries", "--json"]).fine();
+    let queries: Json = serde_json::from_str(&queries).unwrap();
+    assert_eq!(queries[0]["query"], of_larger_groups(), "{queries}");
+    assert_same(&engines.results("load", 1).0, &expected);
     engines.flink.restart(FlinkProcess::Gateway).unwrap();
     let again = engines.place("load", &of_larger_groups(), &[]).unwrap();
     assert_eq!(
@@ -174,7 +185,18 @@ fn a_job_of_flink_has_the_answer_across_failures() {
     });
     assert_same(&engines.results("load", 2).0, &expected);
 
-    // A changed query needs a confirmation, and replaces the job.
+    // Another job needs a confirmation, also where the query is the same.
+    let other = ["--job-only", "--flink-set", "pipeline.max-parallelism=64"];
+    let refused = engines
+        .place("load", &of_larger_groups(), &other)
+        .unwrap_err();
+    assert!(refused.contains("--replace"), "{refused}");
+    let many = ["--parallelism", "5", "--job-only", "--replace"];
+    let refused = engines
+        .place("load", &of_larger_groups(), &many)
+        .unwrap_err();
+    assert!(refused.contains("4 partitions"), "{refused}");
+    // A changed query replaces the job.
     let refused = engines.place("load", of_all_groups(), &[]).unwrap_err();
     assert!(refused.contains("--replace"), "{refused}");
     let replaced = engines
@@ -207,8 +229,10 @@ fn a_job_of_flink_has_the_answer_across_failures() {
     engines.monitor.run(&cancel).fine();
     let listed = engines.monitor.run(&["fleet", "queries", "--json"]).fine();
     assert_eq!(listed.trim(), "[]");
-    let refused = engines.monitor.run(&cancel);
-    assert!(refused.err.contains("runs no job"), "{}", refused.err);
+    cancel.push("--job-only");
+    let nothing = engines.monitor.run(&cancel);
+    assert_eq!(nothing.code, 0, "{}", nothing.err);
+    assert!(nothing.err.contains("runs no job"), "{}", nothing.err);
     // It ended when the query was replaced.
     ended(watch).fine();
 }
@@ -233,17 +257,24 @@ fn what_flink_cannot_write_is_refused_before_anything_is_placed() {
         assert_eq!(refused.code, 2, "{query}: {}", refused.err);
         assert!(refused.err.contains(remedy), "{query}: {}", refused.err);
     }
-    let (_, query, _) = (
-        "",
-        "select op, count(*) from IO [range 1 s slide 1 s] group by op",
-        "",
-    );
+    let query = "select op, count(*) from IO [range 1 s slide 1 s] group by op";
     let refused = monitor.run(&["fleet", "place", "x", query, "--on", "flink"]);
     assert!(
         refused.err.contains("--forward kafka://HOST:PORT"),
         "{}",
         refused.err
     );
+    let zstd = [
+        "--forward",
+        "kafka://k:9092",
+        "--flink-with",
+        "properties.compression.type=zstd",
+    ];
+    let place = ["fleet", "place", "x", query, "--on", "flink"];
+    let refused = monitor.run(&[&place[..], &zstd].concat());
+    assert!(refused.err.contains("snappy"), "{}", refused.err);
+    let refused = monitor.run(&["fleet", "place", "x", query, "--parallelism", "2"]);
+    assert!(refused.err.contains("for --on flink"), "{}", refused.err);
     let refused = monitor.run(&["fleet", "place", "x", query, "--job-only"]);
     assert!(refused.err.contains("for --on flink"), "{}", refused.err);
     assert_eq!(
