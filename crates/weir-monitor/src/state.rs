@@ -185,6 +185,9 @@ pub struct SavedQuery {
     pub before: Vec<(u64, Account)>,
     /// The sizes of its files with the results up to the instant.
     pub positions: Vec<Position>,
+    /// The number of rows of its results up to the instant; 0 in files of earlier releases.
+    #[serde(default)]
+    pub rows: u64,
 }
 
 /// The written size of a file.
