@@ -280,7 +280,7 @@ impl State {
                 channels: 1,
             },
         };
-        let saved = read::<Saved>(&dir.join(CHECKPOINT))?;
+        let saved = saved(dir)?;
         let state = State {
             dir: dir.to_owned(),
             identity,
@@ -382,6 +382,14 @@ impl Drop for Writer {
             let _ = thread.join();
         }
     }
+}
+
+/// The checkpoint in a state directory, if it has one.
+///
+/// # Errors
+/// If it cannot be read or is not valid.
+pub(super) fn saved(dir: &Path) -> Result<Option<Saved>, StateError> {
+    read(&dir.join(CHECKPOINT))
 }
 
 fn save(dir: &Path, job: &Job) -> Result<(), StateError> {
