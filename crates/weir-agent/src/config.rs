@@ -8,7 +8,7 @@ use weir_runtime::config::{Configuration, Fault, Size, Time, text};
 use weir_runtime::quantity;
 use weir_runtime::service::MetricsConfig;
 use weir_tap::source::LIVE;
-use weir_wire::Address;
+use weir_wire::Dial;
 
 use crate::Budget;
 
@@ -22,7 +22,7 @@ pub const APPLIED: &[&str] = &["limits.cpu", "limits.memory"];
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct AgentConfig {
-    /// The monitor, `HOST[:PORT]`.
+    /// The monitor, `HOST[:PORT]`; with standbys the addresses of all, separated by commas.
     pub monitor: Option<String>,
     /// The name of this host, unique in the fleet; by default its host name.
     pub host: Option<String>,
@@ -164,7 +164,7 @@ impl Configuration for AgentConfig {
             let key = key.to_owned();
             faults.push(Fault { key, why });
         };
-        if let Some(Err(error)) = self.monitor.as_ref().map(|m| m.parse::<Address>()) {
+        if let Some(Err(error)) = self.monitor.as_deref().map(Dial::to) {
             fault("monitor", error.to_string());
         }
         if let Some(Err(why)) = self.host.as_deref().map(host) {

@@ -12,6 +12,7 @@ mod demands;
 mod folds;
 pub mod guest;
 mod handover;
+mod leader_file;
 mod live;
 mod own_stream;
 mod paced;
@@ -23,6 +24,7 @@ mod tap;
 
 pub use self::clock::AgentClock;
 pub use self::core::AgentCore;
+pub use self::leader_file::LeaderFile;
 pub use self::live::{Agent, AgentOptions};
 pub use self::paced::ReplayClock;
 pub use self::row_conversion::RowConversion;

@@ -33,6 +33,7 @@ use super::service::Service;
 use super::shedding::{Budget, Shedding};
 use super::tally_file::TallyFile;
 use super::tap::SourceConfig;
+use crate::LeaderFile;
 use weir_runtime::device_names;
 use weir_runtime::plans;
 use weir_runtime::run_loop::{CounterReading, Stop};
@@ -51,6 +52,9 @@ const HEARTBEAT: Duration = Duration::from_millis(50);
 /// At this number of waiting rows the loop does not wait for the next heartbeat.
 const WAITING_ROWS_MAX: usize = 1 << 16;
 
+/// Reasons for a missing connection that are logged once.
+const REASONS_MAX: usize = 16;
+
 /// How long an agent that ends waits for the remaining rows of the taps.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -66,6 +70,8 @@ pub struct AgentOptions {
     pub budget: Budget,
     /// The file of the tallies of emitted rows.
     pub tallies: TallyFile,
+    /// The monitor's highest term.
+    pub leader: LeaderFile,
     /// The processes whose tallies are part of the hello.
     pub earlier: Vec<u64>,
     /// The reason why this host cannot be observed, if known.
@@ -116,8 +122,8 @@ pub struct Agent {
     replayed: bool,
     /// The monitor of the last welcome.
     monitor: Option<u64>,
-    /// The reason for the missing connection that was last logged.
-    gone: Option<String>,
+    /// The reasons for the missing connection that were logged.
+    gone: Vec<String>,
     /// The tallies can no longer be written.
     tallies_failed: bool,
     /// The actions of the monitor's alerts.
@@ -151,7 +157,7 @@ impl Agent {
             self_test: None,
             replayed: false,
             monitor: None,
-            gone: None,
+            gone: Vec::new(),
             tallies_failed: false,
         }
     }
@@ -244,7 +250,8 @@ impl Agent {
             self.folds.retain(|_| false);
             self.changed();
         }
-        self.gone = None;
+        self.gone.clear();
+        self.options.leader.store(self.uplink.state().leader);
         let at = self.clock.now();
         let clock = self.uplink.clock();
         let seconds = |ns: Nanos| ns as f64 / 1e9;
@@ -279,12 +286,16 @@ impl Agent {
         }
     }
 
-    /// Logs why there is no connection, unless that is logged already.
+    /// Logs why there is no connection, unless that is logged already. With several addresses the
+    /// reasons alternate.
     fn disconnected(&mut self, why: String) {
         self.actions.disconnected();
-        if self.gone.as_ref() != Some(&why) {
+        if !self.gone.contains(&why) {
             warn!(reason = %why, "not connected to the monitor, retrying");
-            self.gone = Some(why);
+            if self.gone.len() >= REASONS_MAX {
+                self.gone.remove(0);
+            }
+            self.gone.push(why);
         }
     }
 

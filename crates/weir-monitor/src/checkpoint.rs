@@ -191,6 +191,7 @@ impl Monitor {
                 since: running.since,
                 before: running.channels.iter().map(|(id, a)| (id.0, *a)).collect(),
                 positions,
+                rows: running.publisher.rows_emitted(),
             });
         }
         self.save_with(queries, files);

@@ -41,6 +41,8 @@ pub struct MonitorConfig {
     /// The directory of standing queries and checkpoints.
     #[serde(serialize_with = "weir_runtime::config::path_shown")]
     pub state: PathBuf,
+    /// Other monitors share the state directory, as `--standby`.
+    pub standby: bool,
     /// How often agents send heartbeats.
     pub heartbeat: Time,
     /// An agent that is silent for this time no longer delays results.
@@ -234,6 +236,7 @@ impl Default for MonitorConfig {
         MonitorConfig {
             listen: None,
             state: PathBuf::from("/var/lib/weir"),
+            standby: false,
             heartbeat: Time(Duration::from_millis(50)),
             idle: Time(Duration::from_secs(2)),
             unwatched: Time(Duration::from_secs(5)),

@@ -31,6 +31,7 @@ impl Monitor {
             acked: agent.safe,
             channels: self.channels.iter().map(|c| c.id.0).collect(),
             heartbeat_interval_ns: self.options.heartbeat,
+            term: self.term,
             ..Welcome::default()
         };
         if joined.welcome.send(Ok(welcome)).is_err() {
@@ -63,6 +64,13 @@ impl Monitor {
     /// The agent that connects, known or new.
     fn rewrite(&mut self, joined: &Joined, now: Nanos) -> Result<AgentId, Refusal> {
         let hello = &joined.hello;
+        if hello.monitor == self.identity && hello.term > self.term && self.term > 0 {
+            return Err(Refusal::Failed(format!(
+                "this monitor leads in term {}, and another one with the same state has led in \
+                 term {} since; if the state is that of a backup, see \"Standby\" in docs/fleet.md",
+                self.term, hello.term
+            )));
+        }
         let known = Symbol::get(&hello.host).and_then(|host| self.hosts.get(&host).copied());
         let id = match known {
             Some(id) => self.admit_again(id, joined, now)?,

@@ -14,6 +14,8 @@
 //! 5. The rows of standing queries are forwarded to Kafka, if there is one ([`forward`]).
 //! 6. The state of standing queries is saved ([`checkpoint`]); after a kill they continue from
 //!    there with messages that the agents send again ([`recovery`]).
+//! 7. Of several monitors with the same state, one leads; another one takes over in the same way
+//!    ([`leader`]).
 //!
 //! Work is linear in rows, in messages of agents, and in channels: a message is processed once,
 //! however many queries read its rows.
@@ -33,7 +35,7 @@ mod forward;
 mod gather;
 mod guest;
 mod join;
-mod lock;
+pub mod leader;
 mod messages;
 mod observer;
 mod own_stream;
@@ -71,7 +73,6 @@ pub use agents::{AgentId, AgentState};
 pub use channels::Channels;
 pub use completeness::FleetCompleteness;
 pub use files::FileSink;
-pub use lock::hold;
 pub use observer::ResultObserver;
 pub use publish::{Publisher, PublisherLimits};
 pub use question::{Prepared, check_queries};
@@ -229,6 +230,10 @@ pub struct Monitor {
     options: MonitorOptions,
     /// A random number by which agents identify this monitor.
     identity: u64,
+    /// The term in which it leads; 0 without a lease.
+    term: u64,
+    /// Other monitors can take over.
+    has_standbys: bool,
     engine: Engine,
     agents: BTreeMap<AgentId, AgentState>,
     agents_ever: u32,
@@ -291,6 +296,8 @@ impl Monitor {
         Monitor {
             options,
             identity,
+            term: 0,
+            has_standbys: false,
             engine,
             agents: BTreeMap::new(),
             agents_ever: 0,
@@ -363,6 +370,12 @@ impl Monitor {
             monitor.restore(saved, now);
         }
         Ok(monitor)
+    }
+
+    /// Sets the term in which this monitor leads, and whether others can take over. To be called
+    /// before any event is processed.
+    pub fn lead(&mut self, term: u64, has_standbys: bool) {
+        (self.term, self.has_standbys) = (term, has_standbys);
     }
 
     /// Writes the pending checkpoint of a monitor without a thread.

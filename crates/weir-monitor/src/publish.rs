@@ -118,6 +118,16 @@ impl Publisher {
         }
     }
 
+    /// Continues after a restart, before which this number of rows of a stream was emitted: clients
+    /// that connect again compute from it what they missed.
+    #[must_use]
+    pub fn after_rows(mut self, rows: u64) -> Publisher {
+        if self.state.answer.shape == Shape::Stream {
+            self.state.rows = rows;
+        }
+        self
+    }
+
     /// The columns of the results, as an Arrow schema.
     pub fn schema(&self) -> &SchemaRef {
         &self.state.schema

@@ -104,11 +104,14 @@ impl Monitor {
     /// queries have continued where they stopped.
     pub fn report(&mut self, readings: Vec<CounterReading>, status: &ServiceStatus, now: Nanos) {
         let readiness = match self.recovery(now) {
-            Phase::Over => Ok(format!(
-                "{} agents, {} queries",
-                self.agents.len(),
-                self.queries.len()
-            )),
+            Phase::Over => {
+                let (agents, queries) = (self.agents.len(), self.queries.len());
+                let role = match self.has_standbys {
+                    true => format!(", leader in term {}", self.term),
+                    false => String::new(),
+                };
+                Ok(format!("{agents} agents, {queries} queries{role}"))
+            }
             Phase::Redelivery | Phase::CatchingUp => {
                 Err("standing queries continue after a restart".to_owned())
             }
@@ -140,6 +143,7 @@ impl Monitor {
             "Running queries, standing ones included.",
             self.queries.len() as f64,
         ));
+        families.extend(super::leader::families(true, self.term));
         families.extend(self.forward_families());
         families.retain(|family| !family.series.is_empty());
         families

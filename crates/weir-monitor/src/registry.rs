@@ -456,7 +456,9 @@ impl Registry {
         let streams = before.as_ref().map_or(&[][..], |kept| &kept.streams);
         let prepared = Prepared::of(&wanted.submit, vm, strategy, monitor, streams)?;
         let strategy = prepared.cut.strategy;
-        let positions = match monitor.saved(&wanted.name).filter(|_| standing) {
+        let saved = monitor.saved(&wanted.name).filter(|_| standing);
+        let rows = saved.map_or(0, |saved| saved.rows);
+        let positions = match saved {
             Some(saved) => &saved.positions[..],
             None => before.as_ref().map_or(&[][..], |kept| &kept.files),
         };
@@ -482,6 +484,7 @@ impl Registry {
             self.book.keep(kept).map_err(world)?;
         }
         let publisher = Publisher::new(prepared.answer, self.publisher_limits(), files);
+        let publisher = publisher.after_rows(rows);
         let started = monitor.start(&wanted.name, &prepared.cut, standing, publisher, now);
         if started.is_err() && is_new {
             // A rejected query must not run after a restart.

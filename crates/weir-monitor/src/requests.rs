@@ -11,6 +11,20 @@ use super::Monitor;
 use super::question::Prepared;
 use super::registry::{Entry, QueryState, Registry};
 
+/// Logs a rejected peer.
+pub fn log_rejected(event: &ServerEvent) {
+    if let ServerEvent::Refused {
+        peer,
+        why,
+        suppressed,
+    } = event
+    {
+        // Earlier rejections were not logged, to limit the size of the log.
+        let suppressed = (*suppressed > 0).then_some(suppressed);
+        warn!(%peer, reason = %why, suppressed, "peer rejected");
+    }
+}
+
 impl Registry {
     /// Answers a client's request, and logs rejected peers.
     pub fn answer(&mut self, event: ServerEvent, monitor: &mut Monitor, now: Nanos) {
@@ -20,16 +34,7 @@ impl Registry {
                 request,
                 reply,
             } => (who, request, reply),
-            ServerEvent::Refused {
-                peer,
-                why,
-                suppressed,
-            } => {
-                // Earlier rejections were not logged, to limit the size of the log.
-                let suppressed = (suppressed > 0).then_some(suppressed);
-                return warn!(%peer, reason = %why, suppressed, "peer rejected");
-            }
-            _ => return,
+            other => return log_rejected(&other),
         };
         let answer = match request {
             request if request.is_of_alerts() => {

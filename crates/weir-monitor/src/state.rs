@@ -185,6 +185,9 @@ pub struct SavedQuery {
     pub before: Vec<(u64, Account)>,
     /// The sizes of its files with the results up to the instant.
     pub positions: Vec<Position>,
+    /// The number of rows of its results up to the instant; 0 in files of earlier releases.
+    #[serde(default)]
+    pub rows: u64,
 }
 
 /// The written size of a file.
@@ -277,7 +280,7 @@ impl State {
                 channels: 1,
             },
         };
-        let saved = read::<Saved>(&dir.join(CHECKPOINT))?;
+        let saved = saved(dir)?;
         let state = State {
             dir: dir.to_owned(),
             identity,
@@ -379,6 +382,14 @@ impl Drop for Writer {
             let _ = thread.join();
         }
     }
+}
+
+/// The checkpoint in a state directory, if it has one.
+///
+/// # Errors
+/// If it cannot be read or is not valid.
+pub(super) fn saved(dir: &Path) -> Result<Option<Saved>, StateError> {
+    read(&dir.join(CHECKPOINT))
 }
 
 fn save(dir: &Path, job: &Job) -> Result<(), StateError> {

@@ -23,7 +23,14 @@ impl Lock {
     pub fn take(folder: &Path) -> io::Result<Option<Lock>> {
         let mut options = File::options();
         let options = options.create(true).truncate(false).write(true);
-        let file = private::open(options, &folder.join("lock"))?;
+        Lock::of(private::open(options, &folder.join("lock"))?)
+    }
+
+    /// Locks an open file (flock(2)); `None` if another process has locked it.
+    ///
+    /// # Errors
+    /// When the file system has no locks.
+    pub fn of(file: File) -> io::Result<Option<Lock>> {
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => Ok(Some(Lock { _file: file })),
             Err(Errno::WOULDBLOCK) => Ok(None),

@@ -12,7 +12,7 @@ use std::time::Duration;
 use arrow_flight::decode::{DecodedPayload, FlightDataDecoder};
 use arrow_flight::error::FlightError;
 use arrow_flight::flight_service_client::FlightServiceClient;
-use arrow_flight::{Action, FlightDescriptor, Ticket};
+use arrow_flight::{Action, Empty, FlightDescriptor, Ticket};
 use arrow_schema::SchemaRef;
 use tokio::runtime::{Builder, Runtime};
 use tokio_stream::StreamExt;
@@ -21,12 +21,16 @@ use tonic::{Code, Status};
 
 use crate::dial::causes;
 use crate::event::{ResultUpdate, SilenceRequest, Submit};
+use crate::server::STANDBY_HEADER;
 use crate::{Dial, Refusal, WireError};
 
 /// The longest accepted message with results, in bytes.
 const MESSAGE_BYTES_MAX: usize = 64 << 20;
 /// The timeout of all calls but a watch. The monitor's own timeout is shorter.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(40);
+
+/// The timeout for one of several addresses.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A connection to a monitor.
 #[derive(Debug)]
@@ -46,7 +50,7 @@ pub struct SubmittedQuery {
 }
 
 impl Client {
-    /// Connects.
+    /// Connects, with several addresses to the first one that leads.
     ///
     /// # Errors
     /// If a file that `dial` names is invalid, or no monitor answers. An invalid token is reported
@@ -58,13 +62,29 @@ impl Client {
             .enable_all()
             .build()
             .map_err(WireError::Thread)?;
-        let channel = runtime.block_on(dial.connect())?;
-        let flight = FlightServiceClient::new(channel).max_decoding_message_size(MESSAGE_BYTES_MAX);
+        let (dial, flight) = runtime.block_on(leader(&dial))?;
         Ok(Client {
             dial,
             runtime: Arc::new(runtime),
             flight,
         })
+    }
+
+    /// Whether there are several addresses.
+    pub fn has_standbys(&self) -> bool {
+        !self.dial.others.is_empty()
+    }
+
+    /// Connects again if there are several addresses: another monitor may lead now. With one
+    /// address the next call connects.
+    ///
+    /// # Errors
+    /// If none of them answers and leads.
+    pub fn reconnect(&mut self) -> Result<(), WireError> {
+        if !self.dial.others.is_empty() {
+            (self.dial, self.flight) = self.runtime.block_on(leader(&self.dial))?;
+        }
+        Ok(())
     }
 
     /// Submits a query.
@@ -265,10 +285,63 @@ impl Client {
     }
 }
 
+type FlightClient = FlightServiceClient<Channel>;
+
+/// Connects to the first address that leads; its [`Dial`] has the others behind it.
+async fn leader(dial: &Dial) -> Result<(Dial, FlightClient), WireError> {
+    let mut last = None;
+    for (each, is_only) in dial.each() {
+        match try_leader(&each, is_only).await {
+            Ok(flight) => return Ok((each, flight)),
+            Err(
+                error @ (WireError::Unreachable { .. }
+                | WireError::Broken { .. }
+                | WireError::Standby { .. }),
+            ) => last = Some(error),
+            Err(error) => return Err(error),
+        }
+    }
+    Err(last.expect("there is an address"))
+}
+
+/// Connects to the address; unless it is the only one, a standby is an error.
+async fn try_leader(dial: &Dial, is_only: bool) -> Result<FlightClient, WireError> {
+    if is_only {
+        return Ok(flight(dial.connect().await?));
+    }
+    let broken = |why: &str| WireError::Broken {
+        address: dial.address.to_string(),
+        why: why.to_owned(),
+    };
+    let probe = async {
+        let mut flight = flight(dial.connect().await?);
+        let answer = flight.list_actions(dial.call(Empty {})?).await;
+        match answer.map_err(|status| refused(dial, &status)) {
+            // The first request reports that access is denied.
+            Ok(_) | Err(WireError::Denied { .. } | WireError::Refused(_)) => Ok(flight),
+            Err(error) => Err(error),
+        }
+    };
+    match tokio::time::timeout(PROBE_TIMEOUT, probe).await {
+        Ok(found) => found,
+        Err(_) => Err(broken(&format!(
+            "no answer for {} s",
+            PROBE_TIMEOUT.as_secs()
+        ))),
+    }
+}
+
+fn flight(channel: Channel) -> FlightClient {
+    FlightServiceClient::new(channel).max_decoding_message_size(MESSAGE_BYTES_MAX)
+}
+
 /// The error for a status of the monitor.
 pub(crate) fn refused(dial: &Dial, status: &Status) -> WireError {
     let address = dial.address.to_string();
     let why = status.message().to_owned();
+    if status.metadata().contains_key(STANDBY_HEADER) {
+        return WireError::Standby { address, why };
+    }
     match status.code() {
         Code::InvalidArgument => WireError::Refused(Refusal::Invalid(why)),
         Code::NotFound => WireError::Refused(Refusal::NotFound(why)),

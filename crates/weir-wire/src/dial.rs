@@ -16,12 +16,17 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(10);
 /// The timeout of a keep-alive probe.
 const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(10);
+/// The same where another monitor can take over: it does so within this time.
+const KEEP_ALIVE_INTERVAL_SHORT: Duration = Duration::from_secs(1);
+const KEEP_ALIVE_TIMEOUT_SHORT: Duration = Duration::from_secs(2);
 
 /// How to connect to a monitor.
 #[derive(Clone, Debug)]
 pub struct Dial {
     /// The address of the monitor.
     pub address: Address,
+    /// The addresses of further monitors with the same state, of which one leads.
+    pub others: Vec<Address>,
     /// The token that authenticates the caller.
     pub token: Option<String>,
     /// PEM file of the authority that signed the monitor's certificate; with it, TLS is used.
@@ -37,11 +42,56 @@ impl Dial {
     pub fn new(address: Address) -> Dial {
         Dial {
             address,
+            others: Vec::new(),
             token: None,
             authority: None,
             identity: None,
             server_name: None,
         }
+    }
+
+    /// Connects to the monitor at one of the addresses in `text`, separated by commas.
+    ///
+    /// # Errors
+    /// If one of them is invalid.
+    pub fn to(text: &str) -> Result<Dial, WireError> {
+        let mut addresses = text.split(',').map(|text| text.trim().parse());
+        let first = addresses.next().expect("a text has a first part")?;
+        Ok(Dial {
+            others: addresses.collect::<Result<_, _>>()?,
+            ..Dial::new(first)
+        })
+    }
+
+    /// All addresses, for messages.
+    pub fn addresses(&self) -> String {
+        let all = std::iter::once(&self.address).chain(&self.others);
+        let all: Vec<String> = all.map(Address::to_string).collect();
+        all.join(", ")
+    }
+
+    /// One for each address, which is its first, with the addresses that follow and then those
+    /// before; and whether it is the only one.
+    pub(crate) fn each(&self) -> Vec<(Dial, bool)> {
+        let mut next = self.clone();
+        let count = 1 + self.others.len();
+        let rotated = (0..count).map(|_| {
+            let each = next.clone();
+            next = each.next();
+            (each, count == 1)
+        });
+        rotated.collect()
+    }
+
+    /// The same with the next address as its first.
+    #[must_use]
+    pub fn next(&self) -> Dial {
+        let mut next = self.clone();
+        if !next.others.is_empty() {
+            let before = std::mem::replace(&mut next.address, next.others.remove(0));
+            next.others.push(before);
+        }
+        next
     }
 
     /// Whether to use TLS.
@@ -92,11 +142,15 @@ impl Dial {
             text: self.address.to_string(),
             why: causes(&e),
         };
+        let (interval, timeout) = match self.others.is_empty() {
+            true => (KEEP_ALIVE_INTERVAL, KEEP_ALIVE_TIMEOUT),
+            false => (KEEP_ALIVE_INTERVAL_SHORT, KEEP_ALIVE_TIMEOUT_SHORT),
+        };
         let endpoint = Endpoint::from_shared(uri)
             .map_err(wrong)?
             .connect_timeout(CONNECT_TIMEOUT)
-            .http2_keep_alive_interval(KEEP_ALIVE_INTERVAL)
-            .keep_alive_timeout(KEEP_ALIVE_TIMEOUT)
+            .http2_keep_alive_interval(interval)
+            .keep_alive_timeout(timeout)
             .keep_alive_while_idle(true)
             .tcp_nodelay(true);
         match self.is_tls() {

@@ -71,6 +71,14 @@ pub enum WireError {
     /// reached. The text is complete.
     #[error("{0}")]
     Refused(crate::Refusal),
+    /// The monitor is a standby: another one leads.
+    #[error("the monitor at {address} {why}")]
+    Standby {
+        /// The address.
+        address: String,
+        /// What it reports: that it is a standby, and of which monitor.
+        why: String,
+    },
     /// The connection was lost.
     #[error("lost the connection to the monitor at {address}: {why}")]
     Broken {

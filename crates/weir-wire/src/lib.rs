@@ -49,4 +49,4 @@ pub use message::{
 pub use peer::Peer;
 pub use server::{EventQueue, Limits, Listen, NextEvent, Server, ServerCount, ServerOptions};
 pub use tls::{ServerTls, client_tls};
-pub use uplink::{Uplink, UplinkEvent, UplinkOptions, UplinkState};
+pub use uplink::{LeaderTerm, Uplink, UplinkEvent, UplinkOptions, UplinkState};

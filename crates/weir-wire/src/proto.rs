@@ -124,6 +124,12 @@ pub struct Hello {
     /// The minor version of the protocol.
     #[prost(uint32, tag = "7")]
     pub version_minor: u32,
+    /// Since 4.2: the monitor that welcomed the agent last, `Welcome.monitor`; 0 if none has.
+    #[prost(fixed64, tag = "8")]
+    pub monitor: u64,
+    /// Since 4.2: the highest term in which that monitor welcomed the agent.
+    #[prost(uint64, tag = "9")]
+    pub term: u64,
 }
 /// The tallies of an earlier process of an agent.
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -173,6 +179,10 @@ pub struct Welcome {
     /// The minor version of the protocol.
     #[prost(uint32, tag = "6")]
     pub version_minor: u32,
+    /// Since 4.2: the term of the process that leads, of all monitors with this number. Each
+    /// process that takes over has a higher one; an agent rejects a lower one. 0 without terms.
+    #[prost(uint64, tag = "7")]
+    pub term: u64,
 }
 /// Texts that rows refer to by number, the first of them under number `first`.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

@@ -105,6 +105,7 @@ fn welcome() -> Welcome {
     Welcome {
         version_major: VERSION.major,
         version_minor: VERSION.minor,
+        term: 0,
         monitor: 1,
         acked: 0,
         channels: vec![1],

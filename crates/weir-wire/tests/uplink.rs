@@ -7,10 +7,12 @@ use std::net::Ipv4Addr;
 
 use support::agent_rows::{BEHIND, now, options, rows};
 use support::authority::{Authority, Directory};
-use support::recording_monitor::{Behavior, RecordingMonitor};
+use support::recording_monitor::{Behavior, MonitorState, RecordingMonitor};
 use support::{Monitor, WAIT_MAX, until};
 use weir_testing::Relay;
-use weir_wire::{AgentMessage, ChannelId, Dial, MonitorMessage, Note, Status, Uplink, UplinkEvent};
+use weir_wire::{
+    AgentMessage, ChannelId, Dial, LeaderTerm, MonitorMessage, Note, Status, Uplink, UplinkEvent,
+};
 
 fn welcome(uplink: &Uplink) -> Vec<ChannelId> {
     match uplink.receive(WAIT_MAX) {
@@ -106,6 +108,97 @@ fn a_monitor_started_late_receives_everything() {
         early.account(7).delivered(channel) == 1000
     });
     assert!(uplink.close());
+}
+
+/// Monitor 1 in a term, with the state of an earlier one.
+fn leading(term: u64, state: MonitorState) -> RecordingMonitor {
+    let state = MonitorState {
+        monitor: 1,
+        term,
+        ..state
+    };
+    RecordingMonitor::open(state, Behavior::default())
+}
+
+#[test]
+fn an_agent_finds_the_leader_and_rejects_an_earlier_one() {
+    let standby = Monitor::local(|options| {
+        options.standby = Some("is a standby; the leader is m1".to_owned());
+    });
+    let leader = leading(5, MonitorState::default());
+    let relay = Relay::new(Ipv4Addr::LOCALHOST, leader.address()).unwrap();
+    let addresses = format!("{},{}", standby.server.address(), relay.address());
+    let uplink = Uplink::dial(options(Dial::to(&addresses).unwrap(), 7)).unwrap();
+    let channel = ChannelId(1);
+    let send = |from: i64| {
+        let batch = rows(from, 100);
+        uplink.send(AgentMessage::Rows { channel, batch });
+    };
+    send(1);
+    until("the leader has the rows", || {
+        leader.account(7).delivered(channel) == 100
+    });
+    assert!(standby.counted("requests_refused", Some("standby")) > 0);
+    let why = uplink.state().last_failure.unwrap();
+    assert!(why.contains("is a standby; the leader is m1"), "{why}");
+    assert_eq!(leader.hello(), (0, 0));
+
+    // The process of an earlier term, which was stopped until now, answers in the place of it.
+    let state = leader.kill();
+    let earlier = leading(4, state.clone());
+    relay.set_target(Some(earlier.address()));
+    relay.close_connections();
+    send(101);
+    let is_rejected = || {
+        let why = uplink.state().last_failure.unwrap_or_default();
+        why.contains("it leads in term 4") && why.contains("in term 5 since")
+    };
+    until("it is rejected", is_rejected);
+    assert_eq!(earlier.hello(), (1, 5), "the monitor knows why");
+    assert_eq!(
+        earlier.account(7).delivered(channel),
+        100,
+        "no row was sent"
+    );
+
+    // The leader after that has a higher term.
+    let next = leading(6, state);
+    relay.set_target(Some(next.address()));
+    relay.close_connections();
+    until("the next leader has the rows", || {
+        next.account(7).delivered(channel) == 200
+    });
+    next.account(7).check_order();
+    assert_eq!(uplink.state().leader.term, 6);
+    assert!(uplink.close());
+}
+
+#[test]
+fn the_earlier_leader_is_rejected_by_a_restarted_agent_and_another_monitor_is_not() {
+    let earlier = leading(4, MonitorState::default());
+    let mut known = options(earlier.dial(), 7);
+    known.leader = LeaderTerm {
+        monitor: 1,
+        term: 5,
+    };
+    let uplink = Uplink::dial(known.clone()).unwrap();
+    until("it is rejected", || {
+        let why = uplink.state().last_failure.unwrap_or_default();
+        why.contains("it leads in term 4")
+    });
+    drop(uplink);
+    // Terms are those of one monitor.
+    for (monitor, term) in [(2, 4), (1, 0), (1, 5), (1, 6)] {
+        let state = MonitorState {
+            monitor,
+            term,
+            ..MonitorState::default()
+        };
+        let other = RecordingMonitor::open(state, Behavior::default());
+        known.dial = other.dial();
+        let uplink = Uplink::dial(known.clone()).unwrap();
+        assert_eq!(welcome(&uplink), []);
+    }
 }
 
 const TOKEN: &str = "web1web1web1web1web1web1";

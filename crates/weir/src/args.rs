@@ -371,7 +371,8 @@ pub enum QueryEngine {
 #[command(next_help_heading = "Fleet")]
 pub struct FleetArgs {
     /// Address of the fleet's monitor: HOST or HOST:PORT (default port 7733), https://HOST for TLS,
-    /// or unix:PATH; unix: without a path is the default socket of this host
+    /// or unix:PATH; unix: without a path is the default socket of this host. With standbys, the
+    /// addresses of all monitors, separated by commas
     #[arg(long, value_name = "ADDRESS")]
     pub monitor: Option<String>,
     /// File with the client's token, readable by its owner only [default: the value of
@@ -417,7 +418,7 @@ impl FleetArgs {
     pub fn dial(&self) -> Result<Dial, Failure> {
         let named = self.monitor.clone();
         let named = named.or_else(|| std::env::var(MONITOR_VARIABLE).ok());
-        let address = named.as_deref().unwrap_or(MONITOR_DEFAULT).parse()?;
+        let addresses = Dial::to(named.as_deref().unwrap_or(MONITOR_DEFAULT))?;
         let by_variable = std::env::var_os(TOKEN_VARIABLE).map(PathBuf::from);
         let token_file = self.token_file.clone().or(by_variable);
         Ok(Dial {
@@ -425,7 +426,7 @@ impl FleetArgs {
             authority: self.ca.clone(),
             identity: self.certificate.clone().zip(self.key.clone()),
             server_name: self.server_name.clone(),
-            ..Dial::new(address)
+            ..addresses
         })
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use weir_model::Shape;
+use weir_model::{Nanos, Shape};
 use weir_sink::{ResultSchema, Sink, SinkError, arrow};
 use weir_wire::{Client, ResultUpdate, SubmittedQuery, Watch, WatchEvent, WireError};
 
@@ -20,6 +20,9 @@ const FLUSH_EVERY: Duration = Duration::from_millis(100);
 
 /// The delay before the next attempt to connect after a lost connection: initial and maximum.
 const RETRY_DELAYS: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(5));
+
+/// The maximum where another monitor can take over.
+const RETRY_DELAY_STANDBY: Duration = Duration::from_secs(1);
 
 /// The query to watch, and for how long.
 pub struct PrintOptions<'a> {
@@ -73,6 +76,8 @@ pub fn print_results(
         sink,
         note: UpdateNote::default(),
         missed: MissedRows::default(),
+        complete_to: Nanos::MIN,
+        repeated_to: Nanos::MIN,
         is_partial: false,
         instant_ns: options.instant_ns,
         flushed: Instant::now(),
@@ -125,6 +130,11 @@ struct Printer<'a> {
     note: UpdateNote,
     /// The missed rows, over all connections.
     missed: MissedRows,
+    /// All rows up to this instant were received.
+    complete_to: Nanos,
+    /// Rows of a stream up to this instant were received on an earlier connection: a monitor that
+    /// was restarted, or has taken over, emits those after its last checkpoint again.
+    repeated_to: Nanos,
     /// The last instant may be partial.
     is_partial: bool,
     instant_ns: i64,
@@ -142,6 +152,7 @@ impl Printer<'_> {
         let until = options.duration.map(|span| Instant::now() + span);
         let mut wait = RETRY_DELAYS.0;
         loop {
+            self.repeated_to = self.complete_to;
             let lost = match client.watch(&options.query.name) {
                 Ok(mut watch) => match self.follow(&mut watch, until, stop) {
                     Ok(end) => return Ok(end),
@@ -157,7 +168,9 @@ impl Printer<'_> {
             };
             let passing = matches!(
                 lost,
-                WireError::Broken { .. } | WireError::Unreachable { .. }
+                WireError::Broken { .. }
+                    | WireError::Unreachable { .. }
+                    | WireError::Standby { .. }
             );
             if !passing || !options.standing {
                 return Err(self.lost(lost, options));
@@ -169,7 +182,13 @@ impl Printer<'_> {
             if let Some(end) = pause(wait, until, stop) {
                 return Ok(end);
             }
-            wait = (wait * 2).min(RETRY_DELAYS.1);
+            let wait_max = match client.has_standbys() {
+                true => RETRY_DELAY_STANDBY,
+                false => RETRY_DELAYS.1,
+            };
+            wait = (wait * 2).min(wait_max);
+            // If that fails, the next attempt to watch fails as well.
+            let _ = client.reconnect();
         }
     }
 
@@ -226,13 +245,20 @@ impl Printer<'_> {
         self.missed.count(&note, update.batch.num_rows() as u64);
         self.note = std::mem::take(&mut self.note).updated_by(note);
         self.note.skipped = self.note.skipped.max(Some(self.missed.rows()));
+        if self.note.whole {
+            self.complete_to = self.complete_to.max(at);
+        }
         if update.batch.num_rows() == 0 && !begins {
             return Ok(());
         }
         let batch = arrow::batch_of(self.answer, &update.batch).map_err(WatchFailure::Malformed)?;
         let batch = match &mut self.replica {
             Some(replica) => replica.apply(batch, at),
-            None => Some(batch),
+            None => {
+                let repeated = batch.ts.partition_point(|&ts| ts <= self.repeated_to);
+                let new = batch.slice(repeated, batch.len() - repeated);
+                (!new.is_empty()).then_some(new)
+            }
         };
         match batch {
             Some(mut batch) => {

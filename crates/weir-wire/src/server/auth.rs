@@ -15,6 +15,7 @@ use tower_service::Service;
 use super::connections::{ActiveRequest, Connection};
 use super::counters::Count;
 use super::limits::{AGENT_MESSAGE_BYTES_MAX, CLIENT_MESSAGE_BYTES_MAX};
+use super::requests::standby_status;
 use super::service::{Caller, FlightApi, Shared};
 use crate::access::Credentials;
 
@@ -60,6 +61,10 @@ impl AuthService {
             Status::unauthenticated(why)
         })?;
         self.shared.within_rate(&grant.principal.name)?;
+        if let Some(why) = &*self.shared.standby.borrow() {
+            self.shared.counters.add(Count::Standby, 1);
+            return Err(standby_status(why));
+        }
         Ok(Caller {
             connection: connection.clone(),
             credentials,

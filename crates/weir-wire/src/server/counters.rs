@@ -19,6 +19,7 @@ pub(crate) enum Count {
     Requests,
     Unauthenticated,
     Forbidden,
+    Standby,
     TooOften,
     TooManyWatches,
     Malformed,
@@ -65,6 +66,7 @@ const COUNTS: &[(Count, &str, Option<&str>)] = &[
         Some("unauthenticated"),
     ),
     (Count::Forbidden, "requests_refused", Some("forbidden")),
+    (Count::Standby, "requests_refused", Some("standby")),
     (
         Count::TooOften,
         "requests_refused",

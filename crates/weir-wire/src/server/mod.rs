@@ -44,6 +44,8 @@ use counters::Counters;
 use service::Shared;
 use socket::Listener;
 
+pub(crate) use requests::STANDBY_HEADER;
+
 pub use counters::ServerCount;
 pub use events::{EventQueue, NextEvent};
 pub use limits::Limits;
@@ -68,6 +70,8 @@ pub struct ServerOptions {
     pub open: bool,
     /// The limits on requests of peers.
     pub limits: Limits,
+    /// The reason why all requests are rejected at first, such as `is a standby`.
+    pub standby: Option<String>,
     /// The clock of the fleet, in nanoseconds since the Unix epoch: this host's, except in tests of
     /// agents whose clocks differ from it.
     pub clock: fn() -> Nanos,
@@ -87,6 +91,7 @@ impl Default for ServerOptions {
             tokens: None,
             open: false,
             limits: Limits::default(),
+            standby: None,
             clock: host_clock,
         }
     }
@@ -105,6 +110,7 @@ pub struct Server {
     options: ServerOptions,
     address: Address,
     rules: watch::Sender<Arc<Rules>>,
+    standby: watch::Sender<Option<String>>,
     counters: Arc<Counters>,
     connections: Arc<Connections>,
     runtime: Handle,
@@ -135,7 +141,15 @@ impl Server {
         let connections = Arc::new(Connections::new(limits.clone(), counters.clone()));
         let (rules, rules_now) = watch::channel(rules);
         let (send, events) = EventQueue::channel(limits.events_waiting_max);
-        let shared = Shared::new(limits, options.clock, counters.clone(), rules_now, send);
+        let (standby, standby_now) = watch::channel(options.standby.clone());
+        let shared = Shared::new(
+            limits,
+            options.clock,
+            counters.clone(),
+            rules_now,
+            standby_now,
+            send,
+        );
         let (stop, stopped) = oneshot::channel();
 
         let runtime = Builder::new_multi_thread()
@@ -154,6 +168,7 @@ impl Server {
             options,
             address,
             rules,
+            standby,
             counters,
             connections,
             runtime: handle,
@@ -191,6 +206,16 @@ impl Server {
             }
         });
         Ok(())
+    }
+
+    /// Sets the reason why all requests are rejected while this monitor is a standby; with `None`
+    /// it is none any more.
+    pub fn set_standby(&self, why: Option<String>) {
+        self.standby.send_if_modified(|now| {
+            let is_other = *now != why;
+            *now = why;
+            is_other
+        });
     }
 
     /// The counters, for stream `weir`.

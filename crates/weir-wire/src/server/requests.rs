@@ -2,11 +2,22 @@
 
 use arrow_flight::flight_descriptor::DescriptorType;
 use arrow_flight::{Action, FlightDescriptor, Ticket};
-use tonic::Status;
+use tonic::metadata::{MetadataMap, MetadataValue};
+use tonic::{Code, Status};
 
 use super::limits::{NAME_BYTES_MAX, QUERY_BYTES_MAX};
 use crate::event::{SilenceRequest, Submit};
 use crate::{ClientRequest, Refusal, Role};
+
+/// The header of a standby's status; its value has no meaning.
+pub(crate) const STANDBY_HEADER: &str = "weir-standby";
+
+/// The status of a standby for all requests.
+pub(super) fn standby_status(why: &str) -> Status {
+    let mut headers = MetadataMap::new();
+    headers.insert(STANDBY_HEADER, MetadataValue::from_static("1"));
+    Status::with_metadata(Code::Unavailable, why, headers)
+}
 
 /// Every action, in the order of `ListActions`.
 pub(super) const ACTIONS: &[(&str, &str)] = &[

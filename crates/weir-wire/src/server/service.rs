@@ -46,6 +46,8 @@ pub(super) struct Shared {
     pub(super) clock: fn() -> Nanos,
     pub(super) counters: Arc<Counters>,
     pub(super) rules: watch::Receiver<Arc<Rules>>,
+    /// The reason why all requests are rejected, while this monitor is a standby.
+    pub(super) standby: watch::Receiver<Option<String>>,
     pub(super) refusals: Refusals,
     pub(super) events: mpsc::Sender<ServerEvent>,
     pub(super) texts: TextBudgets,
@@ -69,6 +71,7 @@ impl Shared {
         clock: fn() -> Nanos,
         counters: Arc<Counters>,
         rules: watch::Receiver<Arc<Rules>>,
+        standby: watch::Receiver<Option<String>>,
         events: mpsc::Sender<ServerEvent>,
     ) -> Arc<Shared> {
         Arc::new(Shared {
@@ -76,6 +79,7 @@ impl Shared {
             clock,
             counters,
             rules,
+            standby,
             refusals: Refusals::new(events.clone()),
             events,
             texts: TextBudgets::new(TEXTS_MAX, TEXTS_BYTES_MAX),

@@ -11,33 +11,59 @@ use tokio::time::{Instant, sleep_until, timeout};
 use tonic::{Status, Streaming};
 
 use super::sending::Sending;
-use super::{EVENTS_BYTES_MAX, EVENTS_MAX, QueuedEvent, Shared, State, UplinkEvent, UplinkOptions};
+use super::{
+    EVENTS_BYTES_MAX, EVENTS_MAX, LeaderTerm, QueuedEvent, Shared, State, UplinkEvent,
+    UplinkOptions,
+};
 use crate::clock::{Exchange, ExchangeOutcome};
+use crate::dial::Dial;
+use crate::error::WireError;
 use crate::exchange;
-use crate::message::{ChannelId, Feature, FromMonitor, MonitorMessage, Pong, Version, Welcome};
+use crate::message::{
+    ChannelId, Feature, FromMonitor, Hello, MonitorMessage, Pong, Version, Welcome,
+};
 
 /// How long to wait for the monitor's reason after it has stopped reading.
 const REASON_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Connects and runs until the connection is gone; returns the reason.
+/// Why a connection is gone, or was not established.
+#[derive(Debug)]
+pub(super) struct Disconnection {
+    /// The reason.
+    pub why: String,
+    /// The monitor is a standby.
+    pub is_standby: bool,
+}
+
+/// Connects within `timeout_open` and runs until the connection is gone; returns the reason.
 pub(super) async fn run(
     options: &UplinkOptions,
+    dial: &Dial,
+    timeout_open: Duration,
     shared: &Shared,
     orders: &SyncSender<QueuedEvent>,
-) -> String {
-    match Connection::open(options, shared, orders).await {
+) -> Disconnection {
+    match Connection::open(options, dial, timeout_open, shared, orders).await {
         Ok(mut connection) => {
             let why = connection.exchange_messages().await;
             connection.discard_events();
-            why
+            Disconnection::from(why)
         }
-        Err(why) => why,
+        Err(disconnection) => disconnection,
+    }
+}
+
+impl From<String> for Disconnection {
+    fn from(why: String) -> Disconnection {
+        let is_standby = false;
+        Disconnection { why, is_standby }
     }
 }
 
 /// A connection after the welcome.
 struct Connection<'a> {
     options: &'a UplinkOptions,
+    dial: &'a Dial,
     shared: &'a Shared,
     orders: &'a SyncSender<QueuedEvent>,
     up: mpsc::Sender<FlightData>,
@@ -57,6 +83,19 @@ impl State {
         welcome: Welcome,
         version: Version,
     ) -> Result<(u64, UplinkEvent), String> {
+        let before = self.shown.leader;
+        let leader = LeaderTerm {
+            monitor: welcome.monitor,
+            term: welcome.term,
+        };
+        // A monitor without terms is of an earlier release, which has no standbys.
+        if leader.monitor == before.monitor && leader.term != 0 && leader.term < before.term {
+            return Err(format!(
+                "it leads in term {}, and another monitor has led in term {} since",
+                leader.term, before.term
+            ));
+        }
+        self.shown.leader = leader;
         if self.shown.monitor.is_some_and(|m| m != welcome.monitor) {
             self.shown.rows_void += self.outbox.clear(welcome.acked);
             self.monitors += 1;
@@ -88,25 +127,35 @@ impl State {
 impl<'a> Connection<'a> {
     async fn open(
         options: &'a UplinkOptions,
+        dial: &'a Dial,
+        timeout_open: Duration,
         shared: &'a Shared,
         orders: &'a SyncSender<QueuedEvent>,
-    ) -> Result<Connection<'a>, String> {
-        let (up, down, welcome, version) = match timeout(
-            options.silence_max,
-            exchange::open(&options.dial, &options.hello),
-        )
-        .await
-        {
-            Ok(ways) => ways.map_err(|error| error.to_string())?,
-            Err(_) => return Err(silence(options, "did not answer")),
+    ) -> Result<Connection<'a>, Disconnection> {
+        let leader = shared.lock().shown.leader;
+        let hello = Hello {
+            monitor: leader.monitor,
+            term: leader.term,
+            ..options.hello.clone()
+        };
+        let opened = timeout(timeout_open, exchange::open(dial, &hello)).await;
+        let (up, down, welcome, version) = match opened {
+            Ok(opened) => opened.map_err(|error| Disconnection {
+                is_standby: matches!(error, WireError::Standby { .. }),
+                why: error.to_string(),
+            })?,
+            Err(_) => return Err(silence(dial, timeout_open, "did not answer").into()),
         };
         let mut state = shared.lock();
-        let (resume, order) = state.welcomed(shared, welcome, version)?;
+        let welcomed = state.welcomed(shared, welcome, version);
+        let (resume, order) =
+            welcomed.map_err(|why| format!("rejected the monitor at {}: {why}", dial.address))?;
         let capabilities = &options.capabilities;
         let is_wanted = version.has(Feature::Capabilities) && !capabilities.is_empty();
         let capabilities = is_wanted.then(|| capabilities.clone());
         Ok(Connection {
             options,
+            dial,
             shared,
             orders,
             up,
@@ -143,7 +192,7 @@ impl<'a> Connection<'a> {
                 () = self.shared.send_ready.notified(), if !has_next => continue,
                 () = sleep_until(self.sending.ping_at()), if !has_next => continue,
                 () = sleep_until(self.received_at + self.options.silence_max) => {
-                    return silence(self.options, "sent nothing");
+                    return silence(self.dial, self.options.silence_max, "sent nothing");
                 }
             };
             if let Err(why) = self.received(received) {
@@ -163,9 +212,9 @@ impl<'a> Connection<'a> {
     }
 
     fn received(&mut self, received: Result<Option<FlightData>, Status>) -> Result<(), String> {
-        let address = &self.options.dial.address;
-        let received = received
-            .map_err(|status| exchange::status_error(&self.options.dial, &status).to_string())?;
+        let address = &self.dial.address;
+        let received =
+            received.map_err(|status| exchange::status_error(self.dial, &status).to_string())?;
         let data =
             received.ok_or_else(|| format!("the monitor at {address} ended the connection"))?;
         let received = FromMonitor::read(&data)
@@ -257,12 +306,9 @@ impl<'a> Connection<'a> {
     }
 }
 
-fn silence(options: &UplinkOptions, what: &str) -> String {
-    format!(
-        "the monitor at {} {what} for {} s",
-        options.dial.address,
-        options.silence_max.as_secs_f64()
-    )
+fn silence(dial: &Dial, time: Duration, what: &str) -> String {
+    let (address, seconds) = (&dial.address, time.as_secs_f64());
+    format!("the monitor at {address} {what} for {seconds} s")
 }
 
 fn not_read() -> String {

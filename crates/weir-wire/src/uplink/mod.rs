@@ -56,6 +56,8 @@ pub struct UplinkOptions {
     /// The capabilities of the agent's sources, encoded: sent on every connection to a monitor
     /// whose version supports them.
     pub capabilities: Vec<u8>,
+    /// The monitor's highest term of which an earlier process knows.
+    pub leader: LeaderTerm,
     /// The agent's clock.
     pub now: UplinkTime,
     /// The capacity for queued messages. Half of the memory is for sent messages that are not
@@ -83,6 +85,7 @@ impl UplinkOptions {
             dial,
             hello,
             capabilities: Vec::new(),
+            leader: LeaderTerm::default(),
             now,
             room: OutboxCapacity {
                 memory_bytes: 32 << 20,
@@ -95,6 +98,15 @@ impl UplinkOptions {
             shutdown_timeout: Duration::from_secs(2),
         }
     }
+}
+
+/// A term of a monitor that has standbys: each process that takes over has a higher one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LeaderTerm {
+    /// The number of the monitor, which all processes with its state have; 0 for none.
+    pub monitor: u64,
+    /// The term; 0 for a monitor without terms.
+    pub term: u64,
 }
 
 /// An event from the uplink.
@@ -134,6 +146,8 @@ pub struct UplinkState {
     pub connected: bool,
     /// The number of the last monitor.
     pub monitor: Option<u64>,
+    /// The highest term of the last monitor.
+    pub leader: LeaderTerm,
     /// The version of the protocol that both use.
     pub version: Option<Version>,
     /// The messages that are not acknowledged.
@@ -229,7 +243,10 @@ impl Uplink {
                 outbox: Outbox::new(room),
                 texts: TextTable::default(),
                 status: None,
-                shown: UplinkState::default(),
+                shown: UplinkState {
+                    leader: options.leader,
+                    ..UplinkState::default()
+                },
                 bytes_out: BTreeMap::new(),
                 counts: BTreeMap::new(),
                 dropped: BTreeMap::new(),

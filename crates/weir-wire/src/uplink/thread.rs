@@ -8,10 +8,16 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::{DISK_SHUTDOWN_TIMEOUT, QueuedEvent, Shared, UplinkEvent, UplinkOptions, connection};
+use crate::dial::Dial;
 use crate::outbox::spool::Spool;
 
 /// After a connection of this length, the retry pause starts at its minimum again.
 const STEADY: Duration = Duration::from_secs(10);
+/// How long a monitor may take to answer at first where there are several; it doubles after each
+/// round of all addresses.
+const TIMEOUT_OPEN_MIN: Duration = Duration::from_secs(1);
+/// The longest pause while a standby answers.
+const STANDBY_PAUSE_MAX: Duration = Duration::from_millis(800);
 /// How often shutdown checks whether everything is acknowledged.
 const DRAIN_POLL_INTERVAL: Duration = Duration::from_millis(5);
 
@@ -37,10 +43,13 @@ pub(super) async fn run(
 
 /// Connects again after each disconnection.
 async fn reconnect(options: &UplinkOptions, shared: &Shared, orders: &SyncSender<QueuedEvent>) {
-    let mut pause = options.retry_min;
+    let mut attempts = Attempts::new(options);
     loop {
         let started = Instant::now();
-        let why = connection::run(options, shared, orders).await;
+        let timeout_open = attempts.timeout_open;
+        let dial = &attempts.dial;
+        let lost = connection::run(options, dial, timeout_open, shared, orders).await;
+        let why = lost.why;
         let monitors = {
             let mut state = shared.lock();
             state.shown.connected = false;
@@ -52,10 +61,59 @@ async fn reconnect(options: &UplinkOptions, shared: &Shared, orders: &SyncSender
         // A full channel holds the same news already, and one without a reader needs none.
         let _ = orders.try_send(QueuedEvent { order, monitors });
         if started.elapsed() > STEADY {
-            pause = options.retry_min;
+            attempts = Attempts {
+                dial: attempts.dial,
+                ..Attempts::new(options)
+            };
         }
+        let pause = attempts.failed(options, lost.is_standby);
         sleep(jittered(pause)).await;
-        pause = (pause * 2).min(options.retry_max);
+    }
+}
+
+/// The next attempt to connect: where, how long it may take, and the pause after it.
+struct Attempts {
+    dial: Dial,
+    timeout_open: Duration,
+    pause: Duration,
+    /// The addresses that were tried since the last long pause.
+    tried: usize,
+    /// One of them is a standby.
+    has_standby: bool,
+}
+
+impl Attempts {
+    fn new(options: &UplinkOptions) -> Attempts {
+        Attempts {
+            dial: options.dial.clone(),
+            timeout_open: match options.dial.others.is_empty() {
+                true => options.silence_max,
+                false => TIMEOUT_OPEN_MIN.min(options.silence_max),
+            },
+            pause: options.retry_min,
+            tried: 0,
+            has_standby: false,
+        }
+    }
+
+    /// Selects the next address; returns the pause before it, which grows after each round of all
+    /// addresses.
+    fn failed(&mut self, options: &UplinkOptions, is_standby: bool) -> Duration {
+        self.dial = self.dial.next();
+        self.tried += 1;
+        self.has_standby |= is_standby;
+        if self.tried <= self.dial.others.len() {
+            return options.retry_min;
+        }
+        let pause = match self.has_standby {
+            // It will lead soon.
+            true => self.pause.min(STANDBY_PAUSE_MAX),
+            false => self.pause,
+        };
+        self.pause = (self.pause * 2).min(options.retry_max);
+        self.timeout_open = (self.timeout_open * 2).min(options.silence_max);
+        (self.tried, self.has_standby) = (0, false);
+        pause
     }
 }
 

@@ -90,6 +90,10 @@ impl Account {
 pub struct MonitorState {
     /// The monitor's number.
     pub monitor: u64,
+    /// The term in which it leads.
+    pub term: u64,
+    /// The monitor and the term in the last hello.
+    pub hello: (u64, u64),
     /// By instance of the agent.
     pub accounts: BTreeMap<u64, Account>,
     /// The durable state: what remains after a restart.
@@ -178,6 +182,11 @@ impl RecordingMonitor {
         self.book.lock().unwrap().channels = channels.collect();
     }
 
+    /// The monitor and the term in the last hello.
+    pub fn hello(&self) -> (u64, u64) {
+        self.book.lock().unwrap().hello
+    }
+
     /// Stops as if killed; returns its state.
     pub fn kill(mut self) -> MonitorState {
         self.end();
@@ -223,12 +232,14 @@ fn keep(mut events: EventQueue, stop: &AtomicBool, book: &Mutex<MonitorState>, b
         match event {
             ServerEvent::Joined(joined) => {
                 let instance = joined.hello.instance;
+                book.hello = (joined.hello.monitor, joined.hello.term);
                 sessions.retain(|_, session| session.instance != instance);
                 let welcome = Welcome {
                     monitor: book.monitor,
                     acked: book.safe.get(&instance).map_or(0, |a| a.acked),
                     channels: book.channels.iter().map(|c| c.0).collect(),
                     heartbeat_interval_ns: 50_000_000,
+                    term: book.term,
                     ..Welcome::default()
                 };
                 let _ = joined.welcome.send(Ok(welcome));

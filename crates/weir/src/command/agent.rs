@@ -19,7 +19,9 @@ use weir_wire::{Dial, Hello, Uplink, UplinkOptions, read_token};
 use crate::args::{DefineArgs, LogArgs};
 use weir_agent::config::{self, AgentConfig};
 use weir_agent::guest;
-use weir_agent::{Agent, AgentClock, AgentOptions, Budget, ReplayClock, SourceConfig, TallyFile};
+use weir_agent::{
+    Agent, AgentClock, AgentOptions, Budget, LeaderFile, ReplayClock, SourceConfig, TallyFile,
+};
 use weir_runtime::config::{Changes, Loaded, load};
 use weir_runtime::failure::{Ending, Failure};
 use weir_runtime::lock::Lock;
@@ -64,7 +66,8 @@ const HOME: &str = "agent";
     --once, 120 seconds).")]
 pub struct AgentArgs {
     /// Address of the monitor: HOST or HOST:PORT (default port 7733), https://HOST for TLS, or
-    /// unix:PATH; unix: without a path is the default socket of this host
+    /// unix:PATH; unix: without a path is the default socket of this host. With standbys, the
+    /// addresses of all monitors, separated by commas
     #[arg(long, value_name = "ADDRESS")]
     monitor: Option<String>,
     /// Configuration file [default: /etc/weir/agent.toml if it exists]
@@ -189,6 +192,7 @@ pub fn run(args: &AgentArgs, verbose: bool) -> Result<Ending, Failure> {
         );
     }
     let (instance, lock) = (home.instance, home.lock);
+    let leader = home.leader.stored();
     // A recording need not exist before the first query: until then it has no capabilities.
     let served = source_config.served().unwrap_or_default();
     let capabilities = served.capabilities.encode();
@@ -199,6 +203,7 @@ pub fn run(args: &AgentArgs, verbose: bool) -> Result<Ending, Failure> {
         budget: config.budget(),
         earlier: earlier.processes,
         tallies: home.tallies,
+        leader: home.leader,
         probe_failed,
         only_vm: config.only_vm.clone(),
         self_test,
@@ -213,7 +218,7 @@ pub fn run(args: &AgentArgs, verbose: bool) -> Result<Ending, Failure> {
         earlier: earlier.reported,
         ..Hello::default()
     };
-    let address = dial.address.to_string();
+    let address = dial.addresses();
     let uplink = UplinkOptions {
         room: OutboxCapacity {
             memory_bytes: config.uplink.memory.0,
@@ -226,6 +231,7 @@ pub fn run(args: &AgentArgs, verbose: bool) -> Result<Ending, Failure> {
             false => SHUTDOWN_TIMEOUT,
         },
         capabilities,
+        leader,
         ..UplinkOptions::new(dial, hello, Arc::new(move || clock.now()))
     };
     let served = status.clone();
@@ -335,14 +341,14 @@ pub fn dial(config: &AgentConfig) -> Result<Dial, Failure> {
             config::FILE
         )));
     };
-    let address = monitor.parse()?;
+    let addresses = Dial::to(monitor)?;
     let tls = &config.tls;
     Ok(Dial {
         token: config.token_file.as_deref().map(read_token).transpose()?,
         authority: tls.ca.clone(),
         identity: tls.certificate.clone().zip(tls.key.clone()),
         server_name: tls.server_name.clone(),
-        ..Dial::new(address)
+        ..addresses
     })
 }
 
@@ -465,6 +471,7 @@ struct Home {
     /// A random number of this process.
     instance: u64,
     tallies: TallyFile,
+    leader: LeaderFile,
 }
 
 impl Home {
@@ -485,11 +492,13 @@ impl Home {
         })?;
         let instance = u64::from_le_bytes(random::bytes()?);
         let tallies = TallyFile::begin(&path, instance).map_err(failed)?;
+        let leader = LeaderFile::open(&path).map_err(failed)?;
         Ok(Home {
             path,
             lock,
             instance,
             tallies,
+            leader,
         })
     }
 }

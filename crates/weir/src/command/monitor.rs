@@ -8,12 +8,14 @@ use clap::Args;
 use signal_hook::consts::SIGHUP;
 use tracing::{error, info};
 use weir_query::engine::EngineOptions;
-use weir_wire::{Limits, Listen, Server, ServerOptions, socket_to_serve};
+use weir_tap::ebpf;
+use weir_wire::{EventQueue, Limits, Listen, Server, ServerOptions, socket_to_serve};
 
 use crate::args::LogArgs;
 use weir_alert::fleet::{FleetAlertFile, FleetAlerts};
 use weir_forward::{Forwarder, KafkaUrl};
 use weir_monitor::config::{self, MonitorAlerts, MonitorConfig};
+use weir_monitor::leader::{self, LeaderRecord, LeaseCandidate, Succession};
 use weir_monitor::registry::Registry;
 use weir_monitor::{self, Monitor, MonitorOptions};
 use weir_runtime::config::{Changes, Loaded};
@@ -22,6 +24,7 @@ use weir_runtime::output;
 use weir_runtime::quantity::nanos;
 use weir_runtime::run_loop::{Stop, wall_clock};
 use weir_runtime::service::{Endpoint, ServiceStatus};
+use weir_sink::metrics::serve::MetricsServer;
 
 /// The directory of the states of alerts, below the state directory.
 const ALERTS: &str = "alerts";
@@ -57,6 +60,10 @@ pub struct MonitorArgs {
     /// [default: not forwarded]
     #[arg(long, value_name = "URL", value_parser = forward_url)]
     forward: Option<String>,
+    /// Share the state directory with other monitors, of which one leads: wait until it ends or no
+    /// longer renews its lease, and take over within seconds. All are started with this option
+    #[arg(long)]
+    standby: bool,
     /// Check the configuration and exit
     #[arg(long)]
     check: bool,
@@ -65,12 +72,12 @@ pub struct MonitorArgs {
 }
 
 pub fn run(args: &MonitorArgs, verbose: bool) -> Result<Ending, Failure> {
-    let loaded = load(args)?;
+    let mut loaded = load(args)?;
     let config = &loaded.config;
     weir_monitor::check_queries(&config.queries)?;
     let options = server_options(config)?;
     Server::check(&options)?;
-    let alerts = alerts(config)?;
+    alerts(config)?;
     if args.check {
         config.forward.check_files()?;
         output::notice("weir: the configuration is valid");
@@ -81,20 +88,51 @@ pub fn run(args: &MonitorArgs, verbose: bool) -> Result<Ending, Failure> {
     let again = Arc::new(AtomicBool::new(false));
     signal_hook::flag::register(SIGHUP, again.clone())?;
 
-    let _lock = weir_monitor::hold(&config.state)?;
+    let status = ServiceStatus::new("monitor");
+    let mut candidate = candidate(config)?;
+    let (leadership, network) = match candidate.poll()? {
+        Some(leadership) => (leadership, None),
+        None if config.standby => {
+            let mut network = Network::open(config, options.clone(), &status)?;
+            candidate.listens_at(network.server.address());
+            status.started();
+            let reload = &mut || {
+                if again.swap(false, Ordering::Relaxed) {
+                    reload_standby(args, &mut loaded, &network.server);
+                }
+            };
+            let (server, events) = (&network.server, &mut network.events);
+            match leader::stand_by(&mut candidate, server, events, &status, &stop, reload)? {
+                Some(leadership) => (leadership, Some(network)),
+                None => return Ok(stop.signal().map_or(Ending::Done, Ending::of_service)),
+            }
+        }
+        None => (leader::lead(&mut candidate)?, None),
+    };
+    let config = &loaded.config;
+    if leadership.succession() == Succession::Expired {
+        leader::detach_results(&config.state).map_err(state)?;
+    }
     let now = wall_clock();
     let mut monitor = Monitor::open(&config.state, engine_options(config), now).map_err(state)?;
+    monitor.lead(leadership.term(), config.standby);
     let forwarder = Forwarder::open(&config.forward, &config.state.join(FORWARD))?;
     if let Some(forwarder) = forwarder {
         monitor.forward_to(forwarder);
     }
     let mut registry = Registry::open(config, &mut monitor, now).map_err(state)?;
-    let endpoint = Endpoint::bind(&config.metrics)?;
-    let mut alerts = FleetAlerts::start(alerts, &config.state.join(ALERTS), &mut monitor, now)?;
-    let (server, mut events) = Server::bind(options)?;
-    info!(address = %server.address(), "listening");
-    let status = ServiceStatus::new("monitor");
-    let metrics = endpoint.map(|e| e.serve(&status)).transpose()?;
+    let alerts_state = config.state.join(ALERTS);
+    let mut alerts = FleetAlerts::start(alerts(config)?, &alerts_state, &mut monitor, now)?;
+    let Network {
+        server,
+        mut events,
+        metrics,
+    } = match network {
+        Some(network) => network,
+        None => Network::open(config, options, &status)?,
+    };
+    server.set_standby(None);
+    info!(term = leadership.term(), "leading");
     status.started();
     let mut reload = Reload {
         args,
@@ -135,6 +173,67 @@ pub fn run(args: &MonitorArgs, verbose: bool) -> Result<Ending, Failure> {
     alerts.close();
     monitor.end_forwarding();
     Ok(signal.map_or(Ending::Done, Ending::of_service))
+}
+
+/// What agents and clients connect to.
+struct Network {
+    server: Server,
+    events: EventQueue,
+    metrics: Option<MetricsServer>,
+}
+
+impl Network {
+    /// Listens. All requests are rejected until the server is no standby.
+    fn open(
+        config: &MonitorConfig,
+        options: ServerOptions,
+        status: &Arc<ServiceStatus>,
+    ) -> Result<Network, Failure> {
+        let endpoint = Endpoint::bind(&config.metrics)?;
+        let (server, events) = Server::bind(ServerOptions {
+            standby: Some("is starting".to_owned()),
+            ..options
+        })?;
+        info!(address = %server.address(), "listening");
+        let metrics = endpoint.map(|e| e.serve(status)).transpose()?;
+        Ok(Network {
+            server,
+            events,
+            metrics,
+        })
+    }
+}
+
+/// This monitor, which wants to lead.
+fn candidate(config: &MonitorConfig) -> Result<LeaseCandidate, Failure> {
+    let record = LeaderRecord {
+        host: ebpf::host_name().map_or_else(String::new, |host| host.as_str().to_owned()),
+        address: config.listen.clone().unwrap_or_default(),
+        expires: config.standby,
+        ..LeaderRecord::default()
+    };
+    LeaseCandidate::open(&config.state, record)
+}
+
+/// Reads the configuration again while this monitor is a standby.
+fn reload_standby(args: &MonitorArgs, loaded: &mut Loaded<MonitorConfig>, server: &Server) {
+    let reload = || {
+        let now = load(args)?;
+        weir_monitor::check_queries(&now.config.queries)?;
+        alerts(&now.config)?;
+        server.reload()?;
+        Ok::<_, Failure>(now)
+    };
+    match reload() {
+        Ok(now) => {
+            let changes = Changes::between(&loaded.config, &now.config, config::APPLIED);
+            info!("reloaded: {changes}");
+            *loaded = now;
+        }
+        Err(failure) => {
+            error!(reason = %failure.text(), "not reloaded, the configuration is unchanged");
+        }
+    }
 }
 
 /// The state of a reload.
@@ -188,6 +287,7 @@ fn load(args: &MonitorArgs) -> Result<Loaded<MonitorConfig>, Failure> {
     if let Some(state) = &args.state {
         config.state.clone_from(state);
     }
+    config.standby |= args.standby;
     if let Some(forward) = &args.forward {
         config.forward.to = Some(forward.clone());
     }

@@ -17,5 +17,6 @@ pub mod processes;
 mod queries;
 mod restart;
 mod scripts;
+mod standby;
 mod views;
 mod watch;
