@@ -9,6 +9,7 @@ pub mod batch;
 pub mod capabilities;
 pub mod catalog;
 mod closed_set;
+mod column_values;
 pub mod correlation;
 pub mod demand;
 pub mod event;
@@ -32,6 +33,7 @@ pub use capabilities::{
 };
 pub use catalog::{Catalog, Declaration, Shape, StoredView};
 pub use closed_set::ClosedSet;
+pub use column_values::ColumnValues;
 pub use demand::{Clause, Demand, Operand, Predicate, Test};
 pub use event::{Event, EventBatch, EventKind, IoBatch, IoEvent, Level, Op};
 pub use fold::{Fold, FoldCall, Folded, PartialKind, PartialState};

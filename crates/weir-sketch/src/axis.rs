@@ -133,9 +133,15 @@ impl Growing {
         Some((first.saturating_mul(self.width), greatest))
     }
 
+    /// The cell of a value, counted from the cell that starts at 0.
+    fn cell_from_0(&self, value: i64) -> i64 {
+        // The width is a power of two: a shift rounds down, and is faster than a division.
+        value >> self.width.trailing_zeros()
+    }
+
     fn cell(&self, value: i64) -> Option<usize> {
         let (first, _) = self.used?;
-        let cell = value.div_euclid(self.width).checked_sub(first)?;
+        let cell = self.cell_from_0(value).checked_sub(first)?;
         usize::try_from(cell).ok().filter(|&cell| cell < self.cells)
     }
 
@@ -145,7 +151,7 @@ impl Growing {
         let (low, high) = (low.min(value), high.max(value));
         let mut grown = self.clone();
         loop {
-            let (first, last) = (low.div_euclid(grown.width), high.div_euclid(grown.width));
+            let (first, last) = (grown.cell_from_0(low), grown.cell_from_0(high));
             if grown.holds(first, last) {
                 grown.used = Some((first, last));
                 return grown;

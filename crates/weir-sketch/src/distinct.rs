@@ -45,19 +45,29 @@ impl Distinct {
     pub fn of_places(places: impl Iterator<Item = (usize, u8)>) -> Distinct {
         let mut distinct = Distinct::default();
         for (register, rank) in places.filter(|(_, rank)| *rank <= RANK_MAX) {
-            if let Some(register) = distinct.registers.get_mut(register) {
-                *register = (*register).max(rank);
+            if register < REGISTERS {
+                distinct.add_place(register, rank);
             }
         }
         distinct
+    }
+
+    /// Adds a key that has this [`Distinct::place`].
+    ///
+    /// # Panics
+    /// If no key has it.
+    #[inline]
+    pub fn add_place(&mut self, register: usize, rank: u8) {
+        debug_assert!(rank <= RANK_MAX, "no key has rank {rank}");
+        let register = &mut self.registers[register];
+        *register = (*register).max(rank);
     }
 
     /// Adds a key.
     #[inline]
     pub fn add(&mut self, key: u64) {
         let (register, rank) = Distinct::place(key);
-        let register = &mut self.registers[register];
-        *register = (*register).max(rank);
+        self.add_place(register, rank);
     }
 
     /// The estimated number of distinct keys.

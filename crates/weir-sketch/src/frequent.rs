@@ -5,14 +5,12 @@
 //! frequent one and inherits its count as possible error. The counts are exact while there are no
 //! more distinct values than entries.
 
-use std::collections::HashMap;
-use std::hash::Hash;
-
 /// Counts of the most frequent values.
 #[derive(Clone, Debug)]
 pub struct Frequent<K> {
     entries: usize,
-    counts: HashMap<K, Frequency>,
+    /// By value, ascending.
+    counts: Vec<(K, Frequency)>,
     total: u64,
 }
 
@@ -25,12 +23,12 @@ pub struct Frequency {
     pub error: u64,
 }
 
-impl<K: Copy + Eq + Hash + Ord> Frequent<K> {
+impl<K: Copy + Ord> Frequent<K> {
     /// A table of `entries` entries, at least one.
     pub fn new(entries: usize) -> Frequent<K> {
         Frequent {
             entries: entries.max(1),
-            counts: HashMap::new(),
+            counts: Vec::new(),
             total: 0,
         }
     }
@@ -38,8 +36,8 @@ impl<K: Copy + Eq + Hash + Ord> Frequent<K> {
     /// Adds `count` occurrences of `value`.
     pub fn add(&mut self, value: K, count: u64) {
         self.total += count;
-        if let Some(known) = self.counts.get_mut(&value) {
-            known.most += count;
+        if let Ok(at) = self.position(&value) {
+            self.counts[at].1.most += count;
             return;
         }
         let error = match self.counts.len() < self.entries {
@@ -47,15 +45,22 @@ impl<K: Copy + Eq + Hash + Ord> Frequent<K> {
             false => self.evict(),
         };
         let most = error + count;
-        self.counts.insert(value, Frequency { most, error });
+        let (Ok(at) | Err(at)) = self.position(&value);
+        self.counts.insert(at, (value, Frequency { most, error }));
+    }
+
+    /// The index of a value, or that at which it belongs.
+    fn position(&self, value: &K) -> Result<usize, usize> {
+        self.counts.binary_search_by_key(value, |(known, _)| *known)
     }
 
     /// Removes the least frequent value; returns its count.
     fn evict(&mut self) -> u64 {
-        let least = self.counts.iter().min_by_key(|(key, c)| (c.most, **key));
-        let (&key, &count) = least.expect("a table has an entry");
-        self.counts.remove(&key);
-        count.most
+        let counts = self.counts.iter().enumerate();
+        // On a tie it is the first, which is the least value.
+        let least = counts.min_by_key(|(_, (_, count))| count.most);
+        let (at, _) = least.expect("a table has an entry");
+        self.counts.remove(at).1.most
     }
 
     /// The number of values added.
@@ -65,7 +70,7 @@ impl<K: Copy + Eq + Hash + Ord> Frequent<K> {
 
     /// The most frequent values, the most frequent first.
     pub fn top(&self, at_most: usize) -> Vec<(K, Frequency)> {
-        let mut all: Vec<(K, Frequency)> = self.counts.iter().map(|(k, c)| (*k, *c)).collect();
+        let mut all = self.counts.clone();
         all.sort_unstable_by_key(|(key, c)| (std::cmp::Reverse(c.most), *key));
         all.truncate(at_most);
         all

@@ -40,9 +40,18 @@ impl Grid {
         let (Some(column), Some(row)) = (self.x.cell(x), self.y.cell(y)) else {
             unreachable!("the axes cover what they were grown to");
         };
+        self.add_to_cell(column, row, count);
+    }
+
+    /// Counts a pair of values in these cells of the axes.
+    ///
+    /// # Panics
+    /// If there are no such cells.
+    pub fn add_to_cell(&mut self, column: usize, row: usize, count: u64) {
         self.x.mark_used(column);
         self.y.mark_used(row);
         let rows = self.y.cells();
+        assert!(row < rows, "the axis has {rows} cells");
         tally(&mut self.counts[column * rows + row], count);
         tally(&mut self.total, count);
     }

@@ -1,8 +1,6 @@
 //! [`Characteriser`]: processes the events of all subjects, online and in bounded memory, and
 //! returns the [`Report`].
 
-use std::collections::HashMap;
-
 use weir_model::{Nanos, SECTOR_BYTES};
 
 use crate::advice::advise;
@@ -21,6 +19,7 @@ use crate::analysis::sizes::SizeTally;
 use crate::analysis::timeline::TimeTally;
 use crate::counter::Counter;
 use crate::event::{RequestEvent, Subject};
+use crate::id_map::IdMap;
 use crate::interference;
 use crate::profile::{Profile, Report, SubjectName};
 use crate::verdict::verdict;
@@ -45,7 +44,7 @@ const INSTANTS_NS: [Nanos; 2] = [-(1 << 60), 1 << 62];
 #[derive(Debug)]
 pub struct Characteriser {
     reuse_memory_bytes: usize,
-    subjects: HashMap<Subject, Followed>,
+    subjects: IdMap<Subject, Followed>,
     requests_omitted: u64,
     requests_impossible: u64,
     first: Option<Nanos>,
@@ -85,7 +84,7 @@ impl Characteriser {
     pub fn new(reuse_memory_bytes: usize) -> Characteriser {
         Characteriser {
             reuse_memory_bytes,
-            subjects: HashMap::new(),
+            subjects: IdMap::default(),
             requests_omitted: 0,
             requests_impossible: 0,
             first: None,

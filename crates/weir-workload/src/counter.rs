@@ -7,6 +7,7 @@
 
 use weir_model::SECTOR_BYTES;
 
+use crate::distribution::Binned;
 use crate::event::{RequestEvent, Response};
 use crate::histograms::Histograms;
 use crate::metric::{Class, Metric};
@@ -123,7 +124,9 @@ impl Histograms {
     }
 
     fn add_for(&mut self, metric: Metric, op: weir_model::Op, value: i64) {
-        self.of_mut(metric, Class::All).add(value);
-        self.of_mut(metric, Class::Of(op)).add(value);
+        let binned = Binned::new(metric, value);
+        for class in [Class::All, Class::Of(op)] {
+            self.of_mut(metric, class).add_binned(&binned);
+        }
     }
 }

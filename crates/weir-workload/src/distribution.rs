@@ -4,6 +4,25 @@ use weir_sketch::LogBins;
 
 use crate::metric::Metric;
 
+/// A value with its bins, which several distributions of a metric can use.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Binned {
+    value: i64,
+    bin: usize,
+    log_bin: i32,
+}
+
+impl Binned {
+    /// Finds the bins of a value.
+    pub(crate) fn new(metric: Metric, value: i64) -> Binned {
+        Binned {
+            value,
+            bin: metric.limits().partition_point(|&limit| limit < value),
+            log_bin: LogBins::bin(value),
+        }
+    }
+}
+
 /// The values of one metric: counts under vscsiStats' limits and in bins of equal relative width,
 /// with count, sum, least and greatest.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,13 +59,17 @@ impl Distribution {
 
     /// Adds a value.
     pub fn add(&mut self, value: i64) {
+        self.add_binned(&Binned::new(self.metric, value));
+    }
+
+    /// Adds a value of the metric whose bins are known.
+    pub(crate) fn add_binned(&mut self, binned: &Binned) {
         self.count += 1;
-        self.sum += i128::from(value);
-        self.min = self.min.min(value);
-        self.max = self.max.max(value);
-        let bin = self.metric.limits().partition_point(|&limit| limit < value);
-        self.bins[bin] += 1;
-        self.log.add(value, 1);
+        self.sum += i128::from(binned.value);
+        self.min = self.min.min(binned.value);
+        self.max = self.max.max(binned.value);
+        self.bins[binned.bin] += 1;
+        self.log.add_to_bin(binned.log_bin, 1);
     }
 
     /// Removes a value that was added; another value has no effect. Least and greatest are then

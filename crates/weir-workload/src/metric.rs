@@ -93,6 +93,20 @@ impl Metric {
         Metric::Service,
     ];
 
+    /// Its index in [`Metric::ALL`].
+    pub fn index(self) -> usize {
+        match self {
+            Metric::Length => 0,
+            Metric::Seek => 1,
+            Metric::SeekClosest => 2,
+            Metric::Interarrival => 3,
+            Metric::Outstanding => 4,
+            Metric::Latency => 5,
+            Metric::Wait => 6,
+            Metric::Service => 7,
+        }
+    }
+
     /// Its name on the command line, vscsiStats' where that has one.
     pub fn name(self) -> &'static str {
         match self {
@@ -160,5 +174,18 @@ impl Class {
             Class::All => 0,
             Class::Of(op) => 1 + op as usize,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_index_is_the_position_in_the_list() {
+        let metrics = Metric::ALL.map(Metric::index);
+        assert_eq!(metrics, [0, 1, 2, 3, 4, 5, 6, 7]);
+        let classes = Class::ALL.map(Class::index);
+        assert_eq!(classes, [0, 1, 2, 3, 4, 5]);
     }
 }

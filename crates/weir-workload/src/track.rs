@@ -9,12 +9,12 @@
 //! A request whose completion was not received stops counting as in flight when the count of the
 //! source shows it ([`RequestEvent::Lost`]), when its id is reused, or after [`IN_FLIGHT_NS_MAX`].
 
-use std::collections::{HashMap, VecDeque};
-use std::hash::{BuildHasherDefault, Hasher};
+use std::collections::VecDeque;
 
 use weir_model::{NANOS_PER_SECOND, Nanos};
 
 use crate::event::{IssuedRequest, RequestEvent, Response};
+use crate::id_map::IdMap;
 use crate::little::Little;
 use crate::metric::Class;
 
@@ -89,7 +89,7 @@ pub struct Track {
     ends: VecDeque<i64>,
     closest_of: usize,
     /// Requests in flight, and the latest [`LOST_MAX`] whose completion seems to be lost.
-    open: HashMap<i64, Open, BuildHasherDefault<IdHasher>>,
+    open: IdMap<i64, Open>,
     /// The number of entries in `open` that count as in flight.
     in_flight: usize,
     /// The other entries, the earliest first; some of them may have ended since.
@@ -121,7 +121,7 @@ impl Track {
             previous: [Previous::default(); Class::ALL.len()],
             ends: VecDeque::new(),
             closest_of,
-            open: HashMap::default(),
+            open: IdMap::default(),
             in_flight: 0,
             lost: VecDeque::new(),
             swept: None,
@@ -200,8 +200,10 @@ impl Track {
     fn issue(&mut self, request: IssuedRequest) -> Issue {
         self.sweep(request.ts);
         // An id that recurs is in use again: the earlier request's completion was lost.
-        self.lose(request.id);
-        self.open.remove(&request.id);
+        if self.open.contains_key(&request.id) {
+            self.lose(request.id);
+            self.open.remove(&request.id);
+        }
         let all = self.previous[Class::All.index()];
         let same = self.previous[Class::Of(request.op).index()];
         let seek = |last: Option<i64>| Some(request.sector?.saturating_sub(last?));
@@ -276,26 +278,5 @@ impl Response {
     /// their requests were in flight together is not known.
     pub fn is_timed(&self) -> bool {
         self.wait_ns.is_some() || self.service_ns.is_some() || self.latency_ns.is_some()
-    }
-}
-
-/// Hashes one id. Ids are the tap's own numbers, which no input can make collide.
-#[derive(Clone, Copy, Debug, Default)]
-struct IdHasher(u64);
-
-impl Hasher for IdHasher {
-    fn write(&mut self, bytes: &[u8]) {
-        bytes.iter().for_each(|&byte| self.write_i64(byte.into()));
-    }
-
-    /// Fibonacci hashing (Knuth, The Art of Computer Programming 3, section 6.4), both halves of
-    /// the product.
-    fn write_i64(&mut self, id: i64) {
-        let product = u128::from(self.0 ^ id as u64) * 0x9e37_79b9_7f4a_7c15;
-        self.0 = (product >> 64) as u64 ^ product as u64;
-    }
-
-    fn finish(&self) -> u64 {
-        self.0
     }
 }

@@ -7,17 +7,21 @@
 //! disk, itself included (`in_flight`): if more are open here, some have ended, most likely the
 //! oldest. If the completion of one of them arrives late, another one replaces it.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::hash::Hash;
+use std::collections::VecDeque;
 
 use weir_model::{Nanos, Symbol};
 
 use crate::devices::whole_disk;
 use crate::event::Subject;
+use crate::id_map::IdMap;
 use crate::track::{IN_FLIGHT_MAX, IN_FLIGHT_NS_MAX};
 
 /// The largest number of disks.
 const DISKS_MAX: usize = 1 << 12;
+
+/// Entries of the order of issue that have ended are removed at the latest when they are more than
+/// these and the open ones.
+const ENDED_MAX: usize = 64;
 
 /// The largest number of retained lost requests of a disk.
 const LOST_MAX: usize = 1 << 10;
@@ -29,37 +33,46 @@ pub struct CountScope {
     pdisk: Option<Symbol>,
 }
 
-impl CountScope {
+/// Finds the scopes of devices, and keeps the disk of each.
+#[derive(Debug, Default)]
+pub struct CountScopes {
+    whole_disks: IdMap<Symbol, Symbol>,
+}
+
+impl CountScopes {
     /// The disk of a host's device: a partition's requests are counted with those of the whole
     /// disk.
-    pub fn device(host: Option<Symbol>, pdisk: Option<Symbol>) -> CountScope {
-        CountScope {
-            host,
-            pdisk: pdisk.map(|path| Symbol::new(whole_disk(path.as_str()))),
-        }
+    pub fn of_device(&mut self, host: Option<Symbol>, pdisk: Option<Symbol>) -> CountScope {
+        let whole = |path: Symbol| Symbol::new(whole_disk(path.as_str()));
+        let pdisk = pdisk.map(|path| {
+            let known = self.whole_disks.entry(path);
+            *known.or_insert_with(|| whole(path))
+        });
+        CountScope { host, pdisk }
     }
 }
 
 /// Requests that are open on each disk.
 #[derive(Debug, Default)]
 pub struct Unseen {
-    disks: HashMap<CountScope, Disk>,
+    disks: IdMap<CountScope, Disk>,
 }
 
 #[derive(Debug, Default)]
 struct Disk {
     issued: u64,
-    /// By the order of issue.
-    open: BTreeMap<u64, Open>,
-    /// The same by id.
-    order: HashMap<i64, u64>,
+    /// By id.
+    open: IdMap<i64, Open>,
+    /// Ids and numbers in the order of issue, also of requests that are not open any more.
+    order: VecDeque<(i64, u64)>,
     /// Ids of those that were found to be lost, the earliest first.
     lost: VecDeque<i64>,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Open {
-    id: i64,
+    /// Its number in the order of issue.
+    number: u64,
     subject: Subject,
     ts: Nanos,
 }
@@ -89,9 +102,7 @@ impl Unseen {
             .map(|o| (o.subject, id))
             .into_iter()
             .collect();
-        disk.issued += 1;
-        disk.order.insert(id, disk.issued);
-        disk.open.insert(disk.issued, Open { id, subject, ts });
+        disk.add(id, subject, ts);
         while disk.open.len() as i64 > in_flight.max(1) {
             lost.extend(disk.lose_oldest());
         }
@@ -113,30 +124,60 @@ impl Unseen {
 }
 
 impl Disk {
+    fn add(&mut self, id: i64, subject: Subject, ts: Nanos) {
+        self.issued += 1;
+        let number = self.issued;
+        let open = Open {
+            number,
+            subject,
+            ts,
+        };
+        self.open.insert(id, open);
+        if self.order.len() >= 2 * self.open.len() + ENDED_MAX {
+            let open = &self.open;
+            self.order.retain(|entry| is_open(open, entry));
+        }
+        self.order.push_back((id, number));
+    }
+
     fn close(&mut self, id: i64) -> Option<Open> {
-        let order = self.order.remove(&id)?;
-        self.open.remove(&order)
+        self.open.remove(&id)
+    }
+
+    /// The id of the oldest request that is open, and the request.
+    fn oldest(&mut self) -> Option<(i64, Open)> {
+        while let Some(entry) = self.order.front() {
+            if is_open(&self.open, entry) {
+                return Some((entry.0, self.open[&entry.0]));
+            }
+            self.order.pop_front();
+        }
+        None
     }
 
     fn lose_oldest(&mut self) -> Option<LostRequest> {
-        let (_, oldest) = self.open.pop_first()?;
-        self.order.remove(&oldest.id);
+        let (id, oldest) = self.oldest()?;
+        self.close(id);
         if self.lost.len() == LOST_MAX {
             self.lost.pop_front();
         }
-        self.lost.push_back(oldest.id);
-        Some((oldest.subject, oldest.id))
+        self.lost.push_back(id);
+        Some((oldest.subject, id))
     }
 
     /// Requests that [`crate::Track`] has removed by now.
     fn forget_old(&mut self, now: Nanos) {
-        while let Some(oldest) = self.open.first_entry() {
-            let is_old = now.saturating_sub(oldest.get().ts) > IN_FLIGHT_NS_MAX;
-            if !is_old && self.order.len() <= IN_FLIGHT_MAX {
+        while let Some((id, oldest)) = self.oldest() {
+            let is_old = now.saturating_sub(oldest.ts) > IN_FLIGHT_NS_MAX;
+            if !is_old && self.open.len() <= IN_FLIGHT_MAX {
                 break;
             }
-            let oldest = oldest.remove();
-            self.order.remove(&oldest.id);
+            self.close(id);
         }
     }
+}
+
+/// Whether the request with this id and number is open.
+fn is_open(open: &IdMap<i64, Open>, (id, number): &(i64, u64)) -> bool {
+    open.get(id).is_some_and(|open| open.number == *number)
 }

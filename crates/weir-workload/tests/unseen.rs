@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use weir_model::{Op, Symbol};
 use weir_workload::little::is_reliable;
 use weir_workload::{
-    Characteriser, Class, CountScope, Counter, IssuedRequest, Metric, RequestEvent, Response,
+    Characteriser, Class, CountScopes, Counter, IssuedRequest, Metric, RequestEvent, Response,
     Subject, Topic, Unseen,
 };
 
@@ -191,7 +191,7 @@ fn replay(events: &[Delivered], take: &mut dyn FnMut(Subject, RequestEvent)) {
     let mut unseen = Unseen::default();
     for d in events {
         let subject = subject(d.disk, d.owner);
-        let counted = CountScope::device(None, subject.pdisk);
+        let counted = CountScopes::default().of_device(None, subject.pdisk);
         let ts = d.event.ts();
         let lost = match d.event {
             RequestEvent::Issued(r) => unseen.issued(counted, (subject, r.id), ts, d.in_flight),
@@ -389,8 +389,8 @@ fn a_request_without_an_end_expires() {
 
 #[test]
 fn a_late_completion_is_matched_and_another_request_counts_as_lost() {
-    let disk = CountScope::device(None, Some(Symbol::new("/dev/sda1")));
-    let same = CountScope::device(None, Some(Symbol::new("/dev/sda2")));
+    let disk = CountScopes::default().of_device(None, Some(Symbol::new("/dev/sda1")));
+    let same = CountScopes::default().of_device(None, Some(Symbol::new("/dev/sda2")));
     assert_eq!(disk, same, "partitions are counted with their disk");
     let of = |id| (Subject::default(), id);
     let mut unseen = Unseen::default();

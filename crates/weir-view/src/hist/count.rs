@@ -1,11 +1,11 @@
 //! [`Counting`]: counts the events of a recording, or of a live source whose requests are read
 //! individually.
 
-use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 
 use weir_model::Nanos;
 use weir_workload::little::is_reliable;
-use weir_workload::{Counter, RequestEvent, Subject};
+use weir_workload::{Counter, IdMap, RequestEvent, Subject};
 
 use super::choice::HistogramChoice;
 use super::counted::{CLOSEST_OF, CountedHistograms, HistogramKey};
@@ -24,7 +24,7 @@ pub struct Counting {
     by: HistogramKey,
     interval_ns: Option<Nanos>,
     each: Each,
-    counters: HashMap<Subject, (Subject, Counter)>,
+    counters: IdMap<Subject, (Subject, Counter)>,
     /// The first instant of the interval, once an event was received.
     started_at: Option<Nanos>,
     last: Nanos,
@@ -45,7 +45,7 @@ impl Counting {
             by,
             interval_ns,
             each,
-            counters: HashMap::new(),
+            counters: IdMap::default(),
             started_at: None,
             last: 0,
             beyond: 0,
@@ -120,22 +120,23 @@ impl EventConsumer for Counting {
             return true;
         }
         let key = self.by.of(subject);
-        if !self.counters.contains_key(&key) {
-            if self.counters.len() >= SUBJECTS_MAX {
-                self.beyond += 1;
-                return true;
+        let is_full = self.counters.len() >= SUBJECTS_MAX;
+        match self.counters.entry(key) {
+            Entry::Occupied(mut known) => {
+                known.get_mut().1.take(&event);
             }
-            // A virtual disk is labelled with the first of the host's devices on which it was
-            // observed.
-            let label = match self.by {
-                HistogramKey::Disk => subject,
-                _ => key,
-            };
-            let counter = (label, Counter::new(CLOSEST_OF));
-            self.counters.insert(key, counter);
+            Entry::Vacant(_) if is_full => self.beyond += 1,
+            Entry::Vacant(new) => {
+                // A virtual disk is labelled with the first of the host's devices on which it was
+                // observed.
+                let label = match self.by {
+                    HistogramKey::Disk => subject,
+                    _ => key,
+                };
+                let (_, counter) = new.insert((label, Counter::new(CLOSEST_OF)));
+                counter.take(&event);
+            }
         }
-        let (_, counter) = self.counters.get_mut(&key).expect("it was put there");
-        counter.take(&event);
         true
     }
 }

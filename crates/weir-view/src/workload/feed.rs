@@ -11,7 +11,7 @@ use weir_tap::RECORDING;
 use weir_tap::ebpf::Files;
 use weir_tap::ebpf::streams::fileio;
 use weir_workload::files::FileCharacteriser;
-use weir_workload::{RequestEvent, Subject, Unseen};
+use weir_workload::{CountScopes, LostRequest, RequestEvent, Subject, Unseen};
 
 use super::files::{self, FileRows};
 use super::rows::{Row, Rows};
@@ -131,6 +131,7 @@ impl EventFeed {
             reader: reader.clone(),
             selection: self.selection,
             unseen: Unseen::default(),
+            scopes: CountScopes::default(),
         };
         let options = LoopOptions {
             idle: self.args.idle,
@@ -155,46 +156,46 @@ struct Pour<R> {
     reader: Arc<Mutex<R>>,
     selection: WorkloadSelection,
     unseen: Unseen,
-}
-
-impl<R: EventConsumer> Pour<R> {
-    /// Passes a row to the reader, after the ends of earlier requests that it implies; false when
-    /// the reader ends.
-    fn pour(&mut self, row: &Row) -> bool {
-        let Row { subject, event, .. } = *row;
-        let (counted, ts) = (row.counted, event.ts());
-        let lost = match event {
-            RequestEvent::Issued(request) => {
-                let request = (subject, request.id);
-                self.unseen.issued(counted, request, ts, row.in_flight)
-            }
-            RequestEvent::Finished(response) => {
-                let lost = self.unseen.finished(counted, response.id);
-                lost.into_iter().collect()
-            }
-            RequestEvent::Lost { .. } => Vec::new(),
-        };
-        let mut reader = self.reader.lock().expect("no panic while held");
-        let lost = lost.into_iter();
-        let lost = lost.map(|(subject, id)| (subject, RequestEvent::Lost { ts, id }));
-        let mut events = lost
-            .chain([(subject, event)])
-            .filter(|(subject, _)| self.selection.has(subject));
-        events.all(|(subject, event)| reader.take_of(subject, row.process, event))
-    }
+    scopes: CountScopes,
 }
 
 impl<R: EventConsumer> Sink for Pour<R> {
     fn write(&mut self, batch: &Batch) -> Result<(), SinkError> {
         let rows = Rows::new(batch);
+        let mut reader = self.reader.lock().expect("no panic while held");
+        let mut pass = |subject: Subject, process, event| {
+            !self.selection.has(&subject) || reader.take_of(subject, process, event)
+        };
         for row in (0..batch.len()).filter_map(|row| rows.row(row)) {
-            if !self.pour(&row) {
+            // The ends of earlier requests that it implies come first.
+            let lost = lost(&mut self.unseen, &mut self.scopes, &row);
+            let ts = row.event.ts();
+            let mut lost = lost.into_iter();
+            let all = lost.all(|(of, id)| pass(of, row.process, RequestEvent::Lost { ts, id }));
+            if !all || !pass(row.subject, row.process, row.event) {
                 return Err(SinkError::Closed {
                     name: "the reader".into(),
                 });
             }
         }
         Ok(())
+    }
+}
+
+/// The earlier requests that have ended, as a row shows.
+fn lost(unseen: &mut Unseen, scopes: &mut CountScopes, row: &Row) -> Vec<LostRequest> {
+    let Row { subject, event, .. } = *row;
+    let counted = scopes.of_device(row.host, subject.pdisk);
+    match event {
+        RequestEvent::Issued(request) => {
+            let request = (subject, request.id);
+            unseen.issued(counted, request, event.ts(), row.in_flight)
+        }
+        RequestEvent::Finished(response) => {
+            let lost = unseen.finished(counted, response.id);
+            lost.into_iter().collect()
+        }
+        RequestEvent::Lost { .. } => Vec::new(),
     }
 }
 

@@ -1,11 +1,28 @@
 //! [`Rows`]: the rows of the feed's query as subjects and events.
 
-use weir_model::{Batch, Column, EventKind, Level, Op, Symbol};
-use weir_workload::{CountScope, IssuedRequest, RequestEvent, Response, Subject};
+use weir_model::{Batch, Column, ColumnValues, EventKind, Level, Op, Symbol};
+use weir_workload::{IssuedRequest, RequestEvent, Response, Subject};
 
-/// The columns of a batch, in the order of [`COLUMNS`](super::selection::COLUMNS).
+/// The columns of a batch of the query of [`COLUMNS`](super::selection::COLUMNS).
 pub struct Rows<'a> {
-    batch: &'a Batch,
+    ts: ColumnValues<'a, i64>,
+    kind: ColumnValues<'a, u32>,
+    op: ColumnValues<'a, u32>,
+    id: ColumnValues<'a, i64>,
+    sector: ColumnValues<'a, i64>,
+    vsector: ColumnValues<'a, i64>,
+    sectors: ColumnValues<'a, i64>,
+    vm: ColumnValues<'a, u32>,
+    vdisk: ColumnValues<'a, u32>,
+    pdisk: ColumnValues<'a, u32>,
+    host: ColumnValues<'a, u32>,
+    level: ColumnValues<'a, u32>,
+    in_flight: ColumnValues<'a, i64>,
+    wait: ColumnValues<'a, i64>,
+    service: ColumnValues<'a, i64>,
+    latency: ColumnValues<'a, i64>,
+    error: ColumnValues<'a, i64>,
+    process: ColumnValues<'a, u32>,
 }
 
 /// A row.
@@ -14,8 +31,8 @@ pub struct Row {
     pub subject: Subject,
     /// The event.
     pub event: RequestEvent,
-    /// The scope of the count `in_flight`.
-    pub counted: CountScope,
+    /// The host of the disk.
+    pub host: Option<Symbol>,
     /// Requests in flight when the request was issued, itself included, by the source's own count.
     pub in_flight: Option<i64>,
     /// The command name of the process, if it is read.
@@ -25,11 +42,6 @@ pub struct Row {
 impl<'a> Rows<'a> {
     /// The rows of `batch`.
     pub fn new(batch: &'a Batch) -> Rows<'a> {
-        Rows { batch }
-    }
-
-    /// A row; `None` for one that is neither a request nor a response.
-    pub fn row(&self, row: usize) -> Option<Row> {
         let [
             ts,
             kind,
@@ -44,51 +56,75 @@ impl<'a> Rows<'a> {
             host,
             level,
             in_flight,
-            times @ ..,
-        ] = &self.batch.columns[..]
+            wait,
+            service,
+            latency,
+            error,
+            process @ ..,
+        ] = &batch.columns[..]
         else {
             unreachable!("the query has these columns");
         };
-        let [wait, service, latency, error, rest @ ..] = times else {
-            unreachable!("the query has these columns");
-        };
+        Rows {
+            ts: ts.int_values(),
+            kind: kind.text_ids(),
+            op: op.text_ids(),
+            id: id.int_values(),
+            sector: sector.int_values(),
+            vsector: vsector.int_values(),
+            sectors: sectors.int_values(),
+            vm: vm.text_ids(),
+            vdisk: vdisk.text_ids(),
+            pdisk: pdisk.text_ids(),
+            host: host.text_ids(),
+            level: level.text_ids(),
+            in_flight: in_flight.int_values(),
+            wait: wait.int_values(),
+            service: service.int_values(),
+            latency: latency.int_values(),
+            error: error.int_values(),
+            process: process.first().map(Column::text_ids).unwrap_or_default(),
+        }
+    }
+
+    /// A row; `None` for one that is neither a request nor a response.
+    pub fn row(&self, row: usize) -> Option<Row> {
         let subject = Subject {
-            vm: text(vm, row),
-            vdisk: text(vdisk, row),
-            pdisk: text(pdisk, row),
+            vm: self.vm.symbol(row),
+            vdisk: self.vdisk.symbol(row),
+            pdisk: self.pdisk.symbol(row),
             ..Subject::default()
         };
-        let ts = int(ts, row)?;
-        let id = int(id, row).unwrap_or_default();
-        let op = operation(text(op, row)?)?;
-        let event = match text(kind, row)? {
+        let ts = self.ts.get(row)?;
+        let id = self.id.get(row).unwrap_or_default();
+        let op = operation(self.op.symbol(row)?)?;
+        let event = match self.kind.symbol(row)? {
             kind if kind == EventKind::Request.symbol() => RequestEvent::Issued(IssuedRequest {
                 ts,
                 id,
                 op,
-                sector: int(vsector, row).or_else(|| int(sector, row)),
-                sectors: int(sectors, row).unwrap_or_default(),
+                sector: self.vsector.get(row).or_else(|| self.sector.get(row)),
+                sectors: self.sectors.get(row).unwrap_or_default(),
             }),
             kind => RequestEvent::Finished(Response {
                 ts,
                 id,
                 op,
-                wait_ns: int(wait, row),
-                service_ns: int(service, row),
-                latency_ns: int(latency, row),
-                failed: kind != EventKind::Response.symbol() || int(error, row).is_some(),
+                wait_ns: self.wait.get(row),
+                service_ns: self.service.get(row),
+                latency_ns: self.latency.get(row),
+                failed: kind != EventKind::Response.symbol() || self.error.get(row).is_some(),
             }),
         };
-        let host = text(host, row);
         // A tap in the disk path counts on several queues at once, not in the order of its
         // timestamps, and it receives every completion.
-        let in_order = text(level, row) == Some(Level::Block.symbol());
+        let in_order = self.level.symbol(row) == Some(Level::Block.symbol());
         Some(Row {
             subject,
             event,
-            counted: CountScope::device(host, subject.pdisk),
-            in_flight: int(in_flight, row).filter(|_| in_order),
-            process: rest.first().and_then(|comm| text(comm, row)),
+            host: self.host.symbol(row),
+            in_flight: self.in_flight.get(row).filter(|_| in_order),
+            process: self.process.symbol(row),
         })
     }
 }

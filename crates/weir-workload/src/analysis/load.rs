@@ -107,16 +107,17 @@ impl LoadTally {
         let Some(latency) = end.response.total_ns() else {
             return;
         };
-        self.all.add(latency);
+        let bin = LogBins::bin(latency);
+        self.all.add(latency, bin);
         match end.response.op {
-            weir_model::Op::Read => self.reads.add(latency),
-            weir_model::Op::Write => self.writes.add(latency),
+            weir_model::Op::Read => self.reads.add(latency, bin),
+            weir_model::Op::Write => self.writes.add(latency, bin),
             _ => {}
         }
         if let Some(issue) = &end.issue {
             let depth = issue.in_flight.max(1) as u64;
             let power = depth.next_power_of_two().trailing_zeros() as usize;
-            self.by_depth[power.min(DEPTHS - 1)].add(latency);
+            self.by_depth[power.min(DEPTHS - 1)].add(latency, bin);
         }
     }
 
@@ -145,11 +146,12 @@ impl LoadTally {
 }
 
 impl Times {
-    fn add(&mut self, time: Nanos) {
+    /// Adds a time, with its number in [`LogBins`].
+    fn add(&mut self, time: Nanos, bin: i32) {
         self.count += 1;
         self.sum += i128::from(time);
         self.max = self.max.max(time);
-        self.bins.add(time, 1);
+        self.bins.add_to_bin(bin, 1);
     }
 
     fn result(&self) -> Option<Latency> {

@@ -9,7 +9,7 @@ use weir_model::{Op, SECTOR_BYTES};
 use weir_sketch::{Axis, Grid};
 
 use crate::metric::{Class, Metric};
-use crate::track::{End, Step};
+use crate::track::{Issue, Step};
 
 /// Latency cells per power of two, as a power of two.
 const LATENCY_BITS: u32 = 2;
@@ -49,8 +49,7 @@ impl Pair {
         }
     }
 
-    fn value(self, end: &End, class: Class) -> Option<i64> {
-        let issue = end.issue.as_ref()?;
+    fn value(self, issue: &Issue, class: Class) -> Option<i64> {
         match (self, class) {
             (Pair::SeekLatency, Class::All) => issue.seek_sectors,
             (Pair::SeekLatency, Class::Of(_)) => issue.seek_of_op_sectors,
@@ -95,16 +94,22 @@ impl PairTally {
     /// Adds a step. The latency is from insert to completion if known, else from issue.
     pub fn take(&mut self, step: &Step) {
         let Step::Finished(end) = step else { return };
-        let (Some(latency), Some(issue)) = (end.response.total_ns(), end.issue) else {
+        let (Some(latency), Some(issue)) = (end.response.total_ns(), &end.issue) else {
             return;
         };
+        let mut row = None;
         for class in [Class::All, Class::Of(issue.request.op)] {
             let grids =
                 self.of[class.index()].get_or_insert_with(|| Box::new(Pair::ALL.map(Pair::empty)));
             for (pair, grid) in Pair::ALL.into_iter().zip(grids.iter_mut()) {
-                if let Some(value) = pair.value(end, class) {
-                    grid.add(value, latency, 1);
-                }
+                let Some(value) = pair.value(issue, class) else {
+                    continue;
+                };
+                // The axis of the latency is that of all grids.
+                let row = *row.get_or_insert_with(|| grid.y().cell(latency));
+                let cell = grid.x().cell(value).zip(row);
+                let (column, row) = cell.expect("the axes have limits, which cover all values");
+                grid.add_to_cell(column, row, 1);
             }
         }
     }

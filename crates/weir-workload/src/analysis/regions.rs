@@ -4,11 +4,10 @@
 //! and double when there are too many, so memory is bounded and counts are exact for the reported
 //! length.
 
-use std::collections::BTreeMap;
-
 use serde::Serialize;
 use weir_model::{Op, SECTOR_BYTES};
 
+use crate::id_map::IdMap;
 use crate::track::Step;
 
 /// The largest number of cells.
@@ -75,7 +74,8 @@ pub struct Region {
 #[derive(Clone, Debug)]
 pub struct RegionTally {
     cell_sectors: i64,
-    cells: BTreeMap<i64, Cell>,
+    /// By number.
+    cells: IdMap<i64, Cell>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -101,7 +101,7 @@ impl Default for RegionTally {
     fn default() -> RegionTally {
         RegionTally {
             cell_sectors: CELL_SECTORS_MIN,
-            cells: BTreeMap::new(),
+            cells: IdMap::default(),
         }
     }
 }
@@ -116,14 +116,12 @@ impl RegionTally {
             return;
         }
         let end = first.saturating_add(request.sectors);
-        while (end - 1).div_euclid(self.cell_sectors) - first.div_euclid(self.cell_sectors)
-            >= SPANNED_MAX
-        {
+        while self.number(end - 1) - self.number(first) >= SPANNED_MAX {
             self.lengthen();
         }
         let mut at = first;
         while at < end {
-            let number = at.div_euclid(self.cell_sectors);
+            let number = self.number(at);
             let next = number
                 .saturating_add(1)
                 .saturating_mul(self.cell_sectors)
@@ -144,6 +142,12 @@ impl RegionTally {
         }
     }
 
+    /// The number of the cell of a sector.
+    fn number(&self, sector: i64) -> i64 {
+        // The length is a power of two: a shift rounds down, and is faster than a division.
+        sector >> self.cell_sectors.trailing_zeros()
+    }
+
     fn lengthen(&mut self) {
         self.cell_sectors *= 2;
         for (number, cell) in std::mem::take(&mut self.cells) {
@@ -154,9 +158,10 @@ impl RegionTally {
 
     /// The result.
     pub fn result(&self) -> Regions {
-        let (Some((&first, _)), Some((&last, _))) =
-            (self.cells.first_key_value(), self.cells.last_key_value())
-        else {
+        let cells = self.cells.iter();
+        let mut cells: Vec<(i64, Cell)> = cells.map(|(number, cell)| (*number, *cell)).collect();
+        cells.sort_unstable_by_key(|(number, _)| *number);
+        let (Some(&(first, _)), Some(&(last, _))) = (cells.first(), cells.last()) else {
             return Regions::default();
         };
         let cell_bytes = self.cell_sectors * SECTOR_BYTES;
@@ -169,7 +174,7 @@ impl RegionTally {
             touched_bytes: (self.cells.len() as i64).saturating_mul(cell_bytes),
             read_and_written_share: Some(both as f64 / self.cells.len() as f64),
             concentration: self.concentration(),
-            hottest: self.hottest(cell_bytes),
+            hottest: hottest(&cells, cell_bytes),
         }
     }
 
@@ -191,30 +196,31 @@ impl RegionTally {
             })
             .collect()
     }
+}
 
-    fn hottest(&self, cell_bytes: i64) -> Vec<Region> {
-        let all: u64 = self.cells.values().map(Cell::sectors).sum();
-        let hot = 4 * all / self.cells.len() as u64;
-        let mut regions: Vec<(i64, i64, Cell)> = Vec::new();
-        for (&number, cell) in self.cells.iter().filter(|(_, c)| c.sectors() > hot) {
-            match regions.last_mut() {
-                Some((_, end, region)) if *end == number => {
-                    *end += 1;
-                    region.merge(cell);
-                }
-                _ => regions.push((number, number + 1, *cell)),
+/// The hottest regions of the cells, which are in order.
+fn hottest(cells: &[(i64, Cell)], cell_bytes: i64) -> Vec<Region> {
+    let all: u64 = cells.iter().map(|(_, cell)| cell.sectors()).sum();
+    let hot = 4 * all / cells.len() as u64;
+    let mut regions: Vec<(i64, i64, Cell)> = Vec::new();
+    for (number, cell) in cells.iter().filter(|(_, c)| c.sectors() > hot) {
+        match regions.last_mut() {
+            Some((_, end, region)) if end == number => {
+                *end += 1;
+                region.merge(cell);
             }
+            _ => regions.push((*number, number + 1, *cell)),
         }
-        regions.sort_by_key(|(_, _, cell)| std::cmp::Reverse(cell.sectors()));
-        let regions = regions.into_iter().take(HOTTEST_MAX);
-        regions
-            .map(|(first, end, cell)| Region {
-                first_byte: first.saturating_mul(cell_bytes),
-                bytes: (end - first).saturating_mul(cell_bytes),
-                requests: cell.requests,
-                access_share: cell.sectors() as f64 / all as f64,
-                read_share: cell.read_sectors as f64 / cell.sectors() as f64,
-            })
-            .collect()
     }
+    regions.sort_by_key(|(_, _, cell)| std::cmp::Reverse(cell.sectors()));
+    let regions = regions.into_iter().take(HOTTEST_MAX);
+    regions
+        .map(|(first, end, cell)| Region {
+            first_byte: first.saturating_mul(cell_bytes),
+            bytes: (end - first).saturating_mul(cell_bytes),
+            requests: cell.requests,
+            access_share: cell.sectors() as f64 / all as f64,
+            read_share: cell.read_sectors as f64 / cell.sectors() as f64,
+        })
+        .collect()
 }

@@ -6,12 +6,11 @@
 //! [`weir_sketch::ReuseSampler`]). The authors of `vscsiStats` considered this too expensive online
 //! (Ahmad 2007, section 3.6); here it takes a fixed memory.
 
-use std::collections::BTreeMap;
-
 use serde::Serialize;
 use weir_model::{Nanos, Op, SECTOR_BYTES};
 use weir_sketch::{Distinct, ReuseHistogram, ReuseSampler};
 
+use crate::intervals::Intervals;
 use crate::track::Step;
 
 /// The default block length.
@@ -109,15 +108,8 @@ pub struct ReuseTally {
     writes: ReuseHistogram,
     read: Distinct,
     written: Distinct,
-    over_time: OverTime,
-}
-
-/// Distinct blocks by interval.
-#[derive(Clone, Debug)]
-struct OverTime {
-    interval_ns: Nanos,
-    /// By number since the epoch.
-    intervals: BTreeMap<i64, Distinct>,
+    /// Distinct blocks by interval.
+    over_time: Intervals<Distinct>,
 }
 
 impl Default for ReuseTally {
@@ -150,7 +142,7 @@ impl ReuseTally {
             writes: ReuseHistogram::new(bits),
             read: Distinct::default(),
             written: Distinct::default(),
-            over_time: OverTime::default(),
+            over_time: Intervals::new(INTERVAL_NS_MIN, INTERVALS_MAX, Distinct::merge),
         }
     }
 
@@ -175,8 +167,9 @@ impl ReuseTally {
         for block in blocks {
             let block = block as u64;
             histogram.add(self.sampler.touch(block));
-            by_op.add(block);
-            now.add(block);
+            let (register, rank) = Distinct::place(block);
+            by_op.add_place(register, rank);
+            now.add_place(register, rank);
         }
     }
 
@@ -195,7 +188,7 @@ impl ReuseTally {
     /// Bytes on the heap.
     pub fn bytes(&self) -> usize {
         let reuse = self.sampler.bytes() + self.reads.bytes() + self.writes.bytes();
-        let sets = 2 + self.over_time.intervals.len();
+        let sets = 2 + self.over_time.iter().count();
         reuse + sets * self.read.bytes()
     }
 
@@ -237,10 +230,10 @@ impl ReuseTally {
         let mut all = self.read.clone();
         all.merge(&self.written);
         let mut so_far = Distinct::default();
-        let intervals = self.over_time.intervals.iter().map(|(number, set)| {
+        let intervals = self.over_time.iter().map(|(ts_ns, set)| {
             so_far.merge(set);
             InUse {
-                ts_ns: number.saturating_mul(self.over_time.interval_ns),
+                ts_ns,
                 bytes: bytes(set),
                 bytes_so_far: bytes(&so_far),
             }
@@ -250,7 +243,7 @@ impl ReuseTally {
             read_bytes: bytes(&self.read),
             written_bytes: bytes(&self.written),
             error_share: Distinct::ERROR,
-            interval_ns: self.over_time.interval_ns,
+            interval_ns: self.over_time.interval_ns(),
             intervals: intervals.collect(),
         }
     }
@@ -269,33 +262,4 @@ fn sizes(most: u64) -> Vec<u64> {
         }
     }
     sizes
-}
-
-impl Default for OverTime {
-    fn default() -> OverTime {
-        OverTime {
-            interval_ns: INTERVAL_NS_MIN,
-            intervals: BTreeMap::new(),
-        }
-    }
-}
-
-impl OverTime {
-    /// The interval of `ts`, created if needed; all intervals are lengthened first if there would
-    /// be too many.
-    fn at(&mut self, ts: Nanos) -> &mut Distinct {
-        loop {
-            let number = ts.div_euclid(self.interval_ns);
-            let first = self.intervals.first_key_value().map_or(number, |(n, _)| *n);
-            let last = self.intervals.last_key_value().map_or(number, |(n, _)| *n);
-            if last.max(number).saturating_sub(first.min(number)) < INTERVALS_MAX {
-                return self.intervals.entry(number).or_default();
-            }
-            self.interval_ns = self.interval_ns.saturating_mul(2);
-            for (number, part) in std::mem::take(&mut self.intervals) {
-                let whole = self.intervals.entry(number.div_euclid(2)).or_default();
-                whole.merge(&part);
-            }
-        }
-    }
 }

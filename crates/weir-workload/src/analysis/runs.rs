@@ -6,6 +6,8 @@
 //! not matter. A chain counts as a run from [`RUN_MIN`] requests on, so that random requests do not
 //! form runs by chance.
 
+use std::ops::Range;
+
 use weir_model::Op;
 
 /// The smallest number of requests of a run.
@@ -70,11 +72,25 @@ pub struct Continued {
 #[derive(Clone, Debug, Default)]
 pub struct Runs {
     runs: Vec<Run>,
+    index: Index,
     requests: u64,
 }
 
+/// What a search over all chains compares, by the position of the chain in [`Runs`]. Sectors are
+/// modulo 2^32, so that the processor compares several at once: they find all chains that a
+/// request may relate to, and few others.
+#[derive(Clone, Debug)]
+struct Index {
+    firsts: [u32; PLACES],
+    ends: [u32; PLACES],
+    /// Where a request at the same distance as the last one begins.
+    nexts: [u32; PLACES],
+    /// [`Run::seen`], of runs with [`Index::IS_RUN`].
+    seen: [u64; PLACES],
+}
+
 /// The relation of a request to the chains.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Found {
     /// The chain that it continues.
     continued: Option<usize>,
@@ -132,11 +148,56 @@ impl Run {
     }
 }
 
+impl Default for Index {
+    fn default() -> Index {
+        Index {
+            firsts: [0; PLACES],
+            ends: [0; PLACES],
+            nexts: [0; PLACES],
+            seen: [0; PLACES],
+        }
+    }
+}
+
+impl Index {
+    /// Above the number of any request.
+    const IS_RUN: u64 = 1 << 56;
+
+    /// Entries that are compared at once.
+    const BLOCK: usize = 16;
+
+    fn set(&mut self, at: usize, run: &Run) {
+        self.firsts[at] = run.first as u32;
+        self.ends[at] = run.end as u32;
+        self.nexts[at] = (run.first + run.stride.unwrap_or(0)) as u32;
+        self.seen[at] = run.seen | if run.is_run() { Index::IS_RUN } else { 0 };
+    }
+
+    /// The blocks with a chain that the request may continue or repeat, or that begins at most
+    /// [`STRIDE_SECTORS_MAX`] from it.
+    fn blocks(&self, first: i64, sectors: i64) -> impl Iterator<Item = Range<usize>> + '_ {
+        let (end, first) = ((first + sectors) as u32, first as u32);
+        // A power of two above the stride, so that a shift compares with both ends of the range.
+        const NEAR: u32 = (STRIDE_SECTORS_MAX as u32 + 1).next_power_of_two();
+        let may_relate = move |at: usize| {
+            let distance = first.wrapping_sub(self.firsts[at]).wrapping_add(NEAR);
+            (distance / (2 * NEAR) == 0)
+                | (self.firsts[at] == end)
+                | (self.ends[at] == first)
+                | (self.nexts[at] == first)
+        };
+        let blocks = (0..PLACES).step_by(Index::BLOCK);
+        let blocks = blocks.map(|from| from..from + Index::BLOCK);
+        blocks.filter(move |block| block.clone().fold(false, |any, at| any | may_relate(at)))
+    }
+}
+
 impl Runs {
     /// Adds a request.
     pub fn take(&mut self, op: Op, first: i64, sectors: i64) -> RunPosition {
         self.requests += 1;
-        let found = self.look_for(op, first, sectors);
+        let chains = self.index.blocks(first, sectors).flatten();
+        let found = self.look_for(op, first, sectors, chains);
         if let Some(at) = found.continued {
             return RunPosition {
                 continued: Some(self.go_on(at, first, sectors)),
@@ -148,6 +209,7 @@ impl Runs {
                 let run = &mut self.runs[at];
                 run.seen = self.requests;
                 run.end = first.saturating_add(sectors);
+                self.index.set(at, run);
             }
             None => self.begin(op, first, sectors, found.stride),
         }
@@ -157,12 +219,18 @@ impl Runs {
         }
     }
 
-    /// The relation of a request to the chains, in one pass over them.
-    fn look_for(&self, op: Op, first: i64, sectors: i64) -> Found {
+    /// The relation of a request to the chains at these positions, which ascend.
+    fn look_for(
+        &self,
+        op: Op,
+        first: i64,
+        sectors: i64,
+        chains: impl Iterator<Item = usize>,
+    ) -> Found {
         let mut found = Found::default();
         let mut best = None;
         let mut nearest = STRIDE_SECTORS_MAX + 1;
-        for (at, run) in self.runs.iter().enumerate() {
+        for (at, run) in chains.map_while(|at| Some((at, self.runs.get(at)?))) {
             if run.op != op {
                 continue;
             }
@@ -189,10 +257,12 @@ impl Runs {
         let course = before
             .course_of(first, sectors)
             .expect("it was found by its course");
-        let since = |r: &&Run| r.is_run() && r.seen > before.seen;
-        let others = self.runs.iter().filter(since);
-        let depth_of_op = others.clone().filter(|r| r.op == before.op).count();
-        let depth = others.count();
+        let since = before.seen | Index::IS_RUN;
+        let others = self.runs.iter().zip(&self.index.seen);
+        let others = others.filter(|(_, seen)| **seen > since);
+        let (depth, depth_of_op) = others.fold((0, 0), |(depth, of_op), (run, _)| {
+            (depth + 1, of_op + usize::from(run.op == before.op))
+        });
         let run = &mut self.runs[at];
         let step = first - run.first;
         run.course = Some(course);
@@ -205,13 +275,17 @@ impl Runs {
         let constant = before.stride == Some(step) && course != Course::Forward;
         let mut known = before.known();
         let mut joined_run = false;
-        if let Some(other) = self.joined(at, course) {
+        let mut at = at;
+        if let Some((next, other)) = self.joined(at, course) {
             let more = other.known();
             known = (known.0 + more.0, known.1 + more.1);
             joined_run = other.is_run() && before.is_run();
+            self.remove(next);
+            // The last chain has moved to the place of the removed one.
+            at = if at == self.runs.len() { next } else { at };
         }
-        let at = self.runs.iter().position(|r| r.seen == self.requests);
-        let run = &self.runs[at.expect("the continued run is stored")];
+        let run = &self.runs[at];
+        self.index.set(at, run);
         let now = run.known();
         Continued {
             course,
@@ -225,9 +299,9 @@ impl Runs {
         }
     }
 
-    /// Requests are not always issued in sector order: returns the chain that starts where run `at`
-    /// now ends, which is its continuation.
-    fn joined(&mut self, at: usize, course: Course) -> Option<Run> {
+    /// Requests are not always issued in sector order: adds the chain that starts where run `at`
+    /// now ends, which is its continuation, and returns it with its position.
+    fn joined(&mut self, at: usize, course: Course) -> Option<(usize, Run)> {
         let run = self.runs[at];
         let follows = |r: &Run| {
             let forward = r.course.is_none_or(|c| c == Course::Forward);
@@ -248,8 +322,7 @@ impl Runs {
             Some(_) => 0,
         };
         run.sectors += other.sectors + first.max(0) as u64;
-        self.runs.swap_remove(next);
-        Some(other)
+        Some((next, other))
     }
 
     /// Stores a request as a candidate, with the distance from the nearest one.
@@ -257,7 +330,7 @@ impl Runs {
         if self.runs.len() == PLACES {
             self.evict();
         }
-        self.runs.push(Run {
+        let run = Run {
             op,
             origin: first,
             first,
@@ -267,21 +340,106 @@ impl Runs {
             requests: 1,
             sectors: 0,
             seen: self.requests,
-        });
+        };
+        self.index.set(self.runs.len(), &run);
+        self.runs.push(run);
     }
 
+    /// Removes the oldest candidate, or the oldest chain if there are few candidates.
     fn evict(&mut self) {
-        let mut beginnings = 0;
-        // The oldest entry, and the oldest candidate: when it was seen, and its index.
-        let mut oldest = [(u64::MAX, 0); 2];
-        for (at, run) in self.runs.iter().enumerate() {
-            oldest[0] = oldest[0].min((run.seen, at));
-            if !run.is_run() {
-                beginnings += 1;
-                oldest[1] = oldest[1].min((run.seen, at));
+        let seen = &self.index.seen;
+        let runs: u64 = seen.iter().map(|seen| seen / Index::IS_RUN).sum();
+        let spare_runs = PLACES - runs as usize >= BEGINNINGS_MIN;
+        let mask = if spare_runs { u64::MAX } else { !Index::IS_RUN };
+        // Four minima at a time, which do not wait for each other.
+        let mut oldest = [u64::MAX; 4];
+        for (from, four) in (0..PLACES).step_by(4).zip(seen.chunks_exact(4)) {
+            for (offset, (oldest, seen)) in oldest.iter_mut().zip(four).enumerate() {
+                let position = (from + offset) as u64;
+                *oldest = (*oldest).min((seen & mask) * PLACES as u64 + position);
             }
         }
-        let spare_runs = beginnings >= BEGINNINGS_MIN;
-        self.runs.swap_remove(oldest[usize::from(spare_runs)].1);
+        let oldest = oldest.into_iter().min().expect("there are four");
+        self.remove(oldest as usize % PLACES);
+    }
+
+    /// Removes a chain; the last one takes its place.
+    fn remove(&mut self, at: usize) {
+        self.runs.swap_remove(at);
+        if let Some(moved) = self.runs.get(at) {
+            self.index.set(at, moved);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Requests of streams that go forward, backward and with gaps, and random ones.
+    struct Load {
+        random: fastrand::Rng,
+        streams: Vec<(i64, i64)>,
+        noise: f64,
+    }
+
+    impl Load {
+        fn new(seed: u64) -> Load {
+            let mut random = fastrand::Rng::with_seed(seed);
+            let steps = [8, 8, -8, 24, 5_000];
+            let stream = |at: usize| (random.i64(0..1 << 34), steps[at % steps.len()]);
+            Load {
+                streams: (0..1 + seed as usize % 40).map(stream).collect(),
+                noise: seed as f64 % 5.0 / 5.0,
+                random: fastrand::Rng::with_seed(seed),
+            }
+        }
+
+        fn request(&mut self) -> (Op, i64) {
+            let op = self.random.choice([Op::Read, Op::Read, Op::Write]);
+            let op = op.expect("there are three");
+            if self.random.f64() < self.noise {
+                return (op, self.random.i64(0..1 << 16));
+            }
+            let stream = self.random.usize(0..self.streams.len());
+            let (first, step) = &mut self.streams[stream];
+            *first = (*first + *step).max(0);
+            (op, *first)
+        }
+    }
+
+    #[test]
+    fn the_index_finds_what_a_search_of_all_chains_finds() {
+        let mut continued = 0;
+        for seed in 0..100 {
+            let (mut runs, mut load) = (Runs::default(), Load::new(seed));
+            for _ in 0..1_000 {
+                let (op, first) = load.request();
+                let indexed = runs.index.blocks(first, 8).flatten();
+                let found = runs.look_for(op, first, 8, indexed);
+                let all = runs.look_for(op, first, 8, 0..runs.runs.len());
+                assert_eq!(found, all, "seed {seed}");
+                continued += usize::from(found.continued.is_some());
+                runs.take(op, first, 8);
+            }
+        }
+        assert!(continued > 10_000, "{continued}");
+    }
+
+    #[test]
+    fn the_oldest_candidate_is_removed_unless_there_are_few() {
+        let mut runs = Runs::default();
+        // 65 runs of four requests, then 63 candidates: the oldest chain is a run.
+        let of_runs = (0..65).flat_map(|run| (0..4).map(move |at| run * 1_000_000 + at * 8));
+        let random = |at: i64| 1_000_000_000 + at * 1_000_000;
+        for first in of_runs.chain((0..63).map(random)) {
+            runs.take(Op::Read, first, 8);
+        }
+        runs.take(Op::Read, random(63), 8);
+        assert!(runs.runs.iter().all(|run| run.origin != 0));
+        // 64 candidates now: the oldest of them goes.
+        runs.take(Op::Read, random(64), 8);
+        assert!(runs.runs.iter().all(|run| run.origin != random(0)));
+        assert_eq!(runs.runs.iter().filter(|run| run.is_run()).count(), 64);
     }
 }

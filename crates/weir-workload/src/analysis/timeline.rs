@@ -1,13 +1,11 @@
 //! [`Timeline`]: activity by time, in intervals that grow so that their number stays bounded.
 //!
-//! Intervals start at 1 ms and double as needed. They are aligned to multiples of their length
-//! since the epoch, so that those of two subjects can be compared.
-
-use std::collections::BTreeMap;
+//! Intervals start at 1 ms and double as needed.
 
 use serde::Serialize;
 use weir_model::{Nanos, Op, SECTOR_BYTES};
 
+use crate::intervals::Intervals;
 use crate::track::Step;
 
 /// The largest number of intervals from first to last.
@@ -53,18 +51,15 @@ pub struct Interval {
 
 /// Accumulates steps.
 #[derive(Clone, Debug)]
-pub struct TimeTally {
-    interval_ns: Nanos,
-    /// By number since the epoch.
-    intervals: BTreeMap<i64, Interval>,
-}
+pub struct TimeTally(Intervals<Interval>);
 
 impl Default for TimeTally {
     fn default() -> TimeTally {
-        TimeTally {
-            interval_ns: INTERVAL_NS_MIN,
-            intervals: BTreeMap::new(),
-        }
+        TimeTally(Intervals::new(
+            INTERVAL_NS_MIN,
+            INTERVALS_MAX,
+            Interval::merge,
+        ))
     }
 }
 
@@ -75,7 +70,7 @@ impl TimeTally {
             Step::Issued(issue) => {
                 let request = &issue.request;
                 let bytes = request.sectors.saturating_mul(SECTOR_BYTES).max(0) as u64;
-                let interval = self.at(request.ts);
+                let interval = self.0.at(request.ts);
                 match request.op {
                     Op::Read => {
                         interval.reads += 1;
@@ -92,7 +87,7 @@ impl TimeTally {
                 let Some(latency) = end.response.total_ns() else {
                     return;
                 };
-                let interval = self.at(end.response.ts);
+                let interval = self.0.at(end.response.ts);
                 interval.timed += 1;
                 let in_flight = end.issue.as_ref().map_or(0, |issue| issue.in_flight);
                 let sum = interval.in_flight_sum.get_or_insert(0);
@@ -104,35 +99,13 @@ impl TimeTally {
         }
     }
 
-    /// The interval of `ts`, created if needed; all intervals are lengthened first if there would
-    /// be too many.
-    fn at(&mut self, ts: Nanos) -> &mut Interval {
-        loop {
-            let number = ts.div_euclid(self.interval_ns);
-            let first = self.intervals.first_key_value().map_or(number, |(n, _)| *n);
-            let last = self.intervals.last_key_value().map_or(number, |(n, _)| *n);
-            if last.max(number) - first.min(number) < INTERVALS_MAX {
-                return self.intervals.entry(number).or_default();
-            }
-            let doubled = self.result().lengthened(2);
-            self.interval_ns = doubled.interval_ns;
-            let numbered = doubled.intervals.into_iter();
-            self.intervals = numbered
-                .map(|i| (i.ts_ns.div_euclid(doubled.interval_ns), i))
-                .collect();
-        }
-    }
-
     /// The result.
     pub fn result(&self) -> Timeline {
-        let intervals = self.intervals.iter();
+        let intervals = self.0.iter();
         Timeline {
-            interval_ns: self.interval_ns,
+            interval_ns: self.0.interval_ns(),
             intervals: intervals
-                .map(|(number, interval)| Interval {
-                    ts_ns: number * self.interval_ns,
-                    ..*interval
-                })
+                .map(|(ts_ns, interval)| Interval { ts_ns, ..*interval })
                 .collect(),
         }
     }

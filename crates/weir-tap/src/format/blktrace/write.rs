@@ -15,8 +15,7 @@
 //! too. A flush has no I. A request whose latency is unknown is written with a Q at its issue,
 //! without wait, since fio replays Qs only. Requests without completion have a Q and a D.
 
-use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -52,7 +51,9 @@ struct Blktrace {
     cpu: u32,
     responses_assumed: bool,
     outstanding: BTreeMap<(Disk, i64), Event>,
-    held: BinaryHeap<Reverse<Held>>,
+    /// By their times and the order in which they were added. Those added and those written next
+    /// to each other are next to each other in memory, unlike in a heap.
+    held: BTreeMap<(Nanos, u64), Held>,
     held_total: u64,
     /// The time of the last event written; `None` before the first.
     written: Option<Nanos>,
@@ -66,12 +67,8 @@ struct Blktrace {
 /// The identity of a disk.
 type Disk = [u32; 3];
 
-/// An event to be written. The earliest is removed first; events with equal timestamps keep their
-/// order.
-#[derive(PartialEq, Eq, PartialOrd, Ord)]
+/// An event to be written.
 struct Held {
-    ts: Nanos,
-    order: u64,
     sector: u64,
     bytes: u32,
     action: u64,
@@ -97,7 +94,7 @@ pub fn create(path: &Path, header: &FileHeader) -> Result<Box<dyn TraceWriter>, 
         cpu: extension.and_then(|e| e.parse().ok()).unwrap_or(0),
         responses_assumed: header.responses_assumed,
         outstanding: BTreeMap::new(),
-        held: BinaryHeap::new(),
+        held: BTreeMap::new(),
         held_total: 0,
         written: None,
         sequences: HashMap::new(),
@@ -199,9 +196,7 @@ impl Blktrace {
         let complete = action == act::COMPLETE;
         let errno = event.error.filter(|_| complete).unwrap_or(0);
         self.held_total += 1;
-        self.held.push(Reverse(Held {
-            ts,
-            order: self.held_total,
+        let held = Held {
             sector: event
                 .sector
                 .and_then(|s| u64::try_from(s).ok())
@@ -216,7 +211,8 @@ impl Blktrace {
             device,
             error: i16::try_from(errno).map_or(0, |e| (-e) as u16),
             comm: event.comm.filter(|_| !complete).map(Symbol::id),
-        }));
+        };
+        self.held.insert((ts, self.held_total), held);
     }
 
     /// The number of the event's device: from its name, from the system, or assigned by the writer.
@@ -231,29 +227,32 @@ impl Blktrace {
     }
 
     fn write_first(&mut self) -> std::io::Result<()> {
-        let Some(Reverse(mut held)) = self.held.pop() else {
+        let Some(((ts, _), held)) = self.held.pop_first() else {
             return Ok(());
         };
-        match self.written {
-            Some(last) if held.ts < last => {
+        let ts = match self.written {
+            Some(last) if ts < last => {
                 self.remarks
                     .note("events of long requests written later than they happened");
-                held.ts = last;
+                last
             }
-            Some(_) => {}
-            None => self.write_clock(held.ts)?,
-        }
-        self.written = Some(held.ts);
+            Some(_) => ts,
+            None => {
+                self.write_clock(ts)?;
+                ts
+            }
+        };
+        self.written = Some(ts);
         if let Some(comm) = held.comm.map(Symbol::from_id)
             && self.processes.insert((held.pid, comm))
         {
-            self.write_process(&held, comm)?;
+            self.write_process(ts, &held, comm)?;
         }
         let sequence = self.sequences.entry(held.device).or_default();
         *sequence = sequence.wrapping_add(1);
         let header = Header {
             sequence: *sequence,
-            time: time(held.ts),
+            time: time(ts),
             sector: held.sector,
             bytes: held.bytes,
             action: held.action,
@@ -275,12 +274,12 @@ impl Blktrace {
         self.write_note(ts, note::TIMESTAMP, 0, 0, &[seconds, nanos].concat())
     }
 
-    fn write_process(&mut self, held: &Held, comm: Symbol) -> std::io::Result<()> {
+    fn write_process(&mut self, ts: Nanos, held: &Held, comm: Symbol) -> std::io::Result<()> {
         let mut name = [0; COMM_BYTES];
         let bytes = comm.as_str().as_bytes();
         let length = bytes.len().min(COMM_BYTES - 1);
         name[..length].copy_from_slice(&bytes[..length]);
-        self.write_note(held.ts, note::PROCESS, held.pid, held.device, &name)
+        self.write_note(ts, note::PROCESS, held.pid, held.device, &name)
     }
 
     fn write_note(

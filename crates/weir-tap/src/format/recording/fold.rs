@@ -6,11 +6,11 @@ use std::collections::HashMap;
 use arrow_array::{Array, Int64Array, UInt32Array};
 use arrow_buffer::NullBuffer;
 use foldhash::fast::RandomState;
-use weir_model::{Batch, Column, EventKind};
+use weir_model::{Batch, Column, ColumnValues, EventKind};
 
 use super::folded::{
-    ADDED, AT, BLOCK, ColumnNumbers, EVENT_ONLY, KNOWN_AT_ISSUE, REQUEST, REQUEST_AGENT_TS,
-    REQUEST_MONITOR_TS, differences, issues, seeks, services, vsectors,
+    ADDED, AT, BLOCK, EVENT_ONLY, KNOWN_AT_ISSUE, REQUEST, REQUEST_AGENT_TS, REQUEST_MONITOR_TS,
+    differences, issues, seeks, services, vsectors,
 };
 use super::read::taken;
 
@@ -53,12 +53,12 @@ fn added(batch: &Batch, own: &[Column], requests: &[Option<u32>], events: i64) -
         if let Column::Nulls(_) = batch.columns[column] {
             return Column::Nulls(len);
         }
-        let column = ColumnNumbers::of(&batch.columns[column]);
+        let column = batch.columns[column].int_values();
         let value = |request: &Option<u32>| request.and_then(|row| column.get(row as usize));
         Column::Int(requests.iter().map(value).collect::<Int64Array>())
     };
     let has_known = KnownAtIssue::of(batch);
-    let ts = ColumnNumbers::of(&own[0]);
+    let ts = own[0].int_values();
     let ts: Vec<i64> = (0..len)
         .map(|row| ts.get(row).unwrap_or_default())
         .collect();
@@ -112,8 +112,8 @@ fn pairs(batch: &Batch) -> Vec<(u32, u32)> {
         return Vec::new();
     };
     let [request, ..] = EventKind::ALL.map(|kind| kind.symbol().id());
-    let number = ColumnNumbers::of(&batch.columns[at.req_id]);
-    let issued = ColumnNumbers::of(&batch.columns[at.issue_ts]);
+    let number = batch.columns[at.req_id].int_values();
+    let issued = batch.columns[at.issue_ts].int_values();
     let mut open = OpenRequests::of(number, batch.len());
     let mut pairs = Vec::with_capacity(batch.len() / 2);
     for (row, kind) in (0..).zip(kinds.values()) {
@@ -149,7 +149,7 @@ impl OpenRequests {
     const POSITIONS_PER_ROW: u64 = 4;
 
     /// Without a request, for the numbers of so many rows.
-    fn of(numbers: ColumnNumbers, rows: usize) -> OpenRequests {
+    fn of(numbers: ColumnValues<i64>, rows: usize) -> OpenRequests {
         let each = || (0..rows).filter_map(|row| numbers.get(row));
         let first = each().min().unwrap_or(0);
         let last = each().max().unwrap_or(0);
@@ -281,7 +281,7 @@ fn are_equal(column: &Column, one: usize, other: usize) -> bool {
 /// same instant: it delivers a request directly before a response at its own instant, any other
 /// after all rows of the instant, in order of their numbers.
 fn keep_order(batch: &Batch, requests: &mut [Option<u32>]) {
-    let number = ColumnNumbers::of(&batch.columns[AT.req_id]);
+    let number = batch.columns[AT.req_id].int_values();
     let mut response_of: Vec<Option<u32>> = vec![None; batch.len()];
     for (response, request) in (0..).zip(requests.iter()) {
         if let Some(request) = request {

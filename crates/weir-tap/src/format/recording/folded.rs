@@ -30,7 +30,6 @@ use std::collections::HashMap;
 use std::sync::LazyLock;
 
 use arrow_array::{Array, Int64Array};
-use arrow_buffer::NullBuffer;
 use foldhash::fast::RandomState;
 use weir_model::event::{io_schema, iostream_schema};
 use weir_model::{Column, Field, Nanos, Type};
@@ -133,40 +132,6 @@ pub fn stored_as(name: &str) -> Option<&'static str> {
     found.map(|(_, stored)| *stored)
 }
 
-/// The numbers of a column.
-#[derive(Clone, Copy)]
-pub struct ColumnNumbers<'a> {
-    values: &'a [i64],
-    nulls: Option<&'a NullBuffer>,
-}
-
-impl<'a> ColumnNumbers<'a> {
-    /// Those of `column`; a column of another type has none.
-    pub fn of(column: &'a Column) -> ColumnNumbers<'a> {
-        match column {
-            Column::Int(values) => ColumnNumbers {
-                values: values.values(),
-                nulls: values.nulls(),
-            },
-            _ => ColumnNumbers {
-                values: &[],
-                nulls: None,
-            },
-        }
-    }
-
-    /// That of a row, `None` for NULL.
-    pub fn get(&self, row: usize) -> Option<i64> {
-        let value = self.values.get(row).copied();
-        value.filter(|_| self.nulls.is_none_or(|nulls| nulls.is_valid(row)))
-    }
-
-    /// That of a row, 0 for NULL.
-    fn or_zero(&self, row: usize) -> i64 {
-        self.get(row).unwrap_or(0)
-    }
-}
-
 /// The difference of each number from its prediction.
 pub fn differences(column: &Column, predicted: &[i64]) -> Column {
     combined(column, predicted, i64::wrapping_sub)
@@ -188,14 +153,14 @@ fn combined(column: &Column, predicted: &[i64], with: fn(i64, i64) -> i64) -> Co
 
 /// The predictions of `service`.
 pub fn services(len: usize, latency: &Column, wait: &Column) -> Vec<i64> {
-    let (latency, wait) = (ColumnNumbers::of(latency), ColumnNumbers::of(wait));
+    let (latency, wait) = (latency.int_values(), wait.int_values());
     let each = (0..len).map(|row| latency.or_zero(row).wrapping_sub(wait.or_zero(row)));
     each.collect()
 }
 
 /// The predictions of `issue_ts`.
 pub fn issues(ts: &[Nanos], service: &Column, latency: &Column) -> Vec<i64> {
-    let (service, latency) = (ColumnNumbers::of(service), ColumnNumbers::of(latency));
+    let (service, latency) = (service.int_values(), latency.int_values());
     let since = |row: usize| service.get(row).unwrap_or_else(|| latency.or_zero(row));
     let each = ts.iter().enumerate();
     each.map(|(row, ts)| ts.wrapping_sub(since(row))).collect()
@@ -203,7 +168,7 @@ pub fn issues(ts: &[Nanos], service: &Column, latency: &Column) -> Vec<i64> {
 
 /// The predictions of `vsector`.
 pub fn vsectors(len: usize, sector: &Column) -> Vec<i64> {
-    let sector = ColumnNumbers::of(sector);
+    let sector = sector.int_values();
     (0..len).map(|row| sector.or_zero(row)).collect()
 }
 
@@ -223,7 +188,7 @@ struct LastRequest {
 pub fn seeks(len: usize, columns: &[Column]) -> Vec<i64> {
     let at = &*AT;
     let [number, sector, sectors] =
-        [at.req_id, at.sector, at.sectors].map(|at| ColumnNumbers::of(&columns[at]));
+        [at.req_id, at.sector, at.sectors].map(|at| columns[at].int_values());
     let text = |at: usize, row: usize| match &columns[at] {
         Column::Text(ids) if ids.is_valid(row) => Some(ids.value(row)),
         _ => None,

@@ -7,7 +7,7 @@ use weir_model::capabilities::RequestRows;
 use weir_model::{Column, Demand, EventKind, Nanos, Type};
 
 use super::column::from_arrow;
-use super::folded::{ADDED, BLOCK, ColumnNumbers, REQUEST, added, stored_as};
+use super::folded::{ADDED, BLOCK, REQUEST, added, stored_as};
 use super::stored::Stored;
 use super::unfold::{self, ReadColumns, Requests};
 
@@ -264,7 +264,7 @@ impl Layout {
 impl Rows {
     /// Counts the requests in the rows of their responses, and adds them if they are delivered.
     fn unfold(&mut self, of_file: &[Column], layout: &FoldedLayout) {
-        let kinds = ColumnNumbers::of(&of_file[added(REQUEST)]);
+        let kinds = of_file[added(REQUEST)].int_values();
         let is_folded = |at: usize| kinds.get(at).is_some_and(|kind| kind != 0);
         let requests = (0..self.events).filter(|&at| is_folded(at)).count();
         let usable = self.rows.iter().filter(|row| is_folded(row.at as usize));

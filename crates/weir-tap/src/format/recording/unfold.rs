@@ -8,8 +8,8 @@ use arrow_select::concat::concat;
 use weir_model::{Batch, Column, EventKind, Nanos};
 
 use super::folded::{
-    AT, BLOCK, ColumnNumbers, KNOWN_AT_ISSUE, REQUEST, REQUEST_AGENT_TS, REQUEST_MONITOR_TS, added,
-    issues, restored, seeks, services, stored_as, vsectors,
+    AT, BLOCK, KNOWN_AT_ISSUE, REQUEST, REQUEST_AGENT_TS, REQUEST_MONITOR_TS, added, issues,
+    restored, seeks, services, stored_as, vsectors,
 };
 use super::rows::Row;
 
@@ -90,8 +90,8 @@ pub fn of_requests(of_file: &[Column]) -> Requests {
 /// The events of a block with these rows and columns of `IO`: the rows, and the requests in them
 /// where `is_folded` is true, in order.
 pub fn events(rows: &[Row], own: &[Column], is_folded: impl Fn(usize) -> bool) -> Vec<Row> {
-    let issued = ColumnNumbers::of(&own[AT.issue_ts]);
-    let number = ColumnNumbers::of(&own[AT.req_id]);
+    let issued = own[AT.issue_ts].int_values();
+    let number = own[AT.req_id].int_values();
     let request = |row: &Row| {
         let at = row.at as usize;
         let ts = issued.get(at).filter(|_| is_folded(at))?;
@@ -126,12 +126,12 @@ impl Requests {
         let at = &*AT;
         let is_own = |row: &Row| !row.is_in_response;
         match position {
-            0 => Column::Int(rows.iter().map(|row| Some(row.ts)).collect::<Int64Array>()),
+            0 => Column::ints(rows.iter().map(|row| row.ts).collect()),
             _ if position == at.kind => kinds(&taken, rows),
             _ if position == at.agent_ts => times(&taken, &self.agent_ts, rows),
             _ if position == at.monitor_ts => times(&taken, &self.monitor_ts, rows),
             _ if [at.wait, at.in_flight, at.seek].contains(&position) => {
-                let kind = ColumnNumbers::of(&self.kind);
+                let kind = self.kind.int_values();
                 let has =
                     |row: &Row| is_own(row) || kind.get(row.at as usize) == Some(KNOWN_AT_ISSUE);
                 let valid: NullBuffer = rows.iter().map(has).collect::<BooleanBuffer>().into();
@@ -161,7 +161,7 @@ fn kinds(taken: &Column, rows: &[Row]) -> Column {
 
 /// The times of rows, and those of requests in the rows of their responses.
 fn times(taken: &Column, of_requests: &Column, rows: &[Row]) -> Column {
-    let (own, of_requests) = (ColumnNumbers::of(taken), ColumnNumbers::of(of_requests));
+    let (own, of_requests) = (taken.int_values(), of_requests.int_values());
     let each = rows.iter().enumerate();
     let time = |(at, row): (usize, &Row)| match row.is_in_response {
         true => of_requests.get(row.at as usize),
@@ -282,7 +282,7 @@ impl Blocks {
     /// # Errors
     /// If a block has more rows than any that weir writes.
     pub fn add(&mut self, read: &ReadColumns) -> Result<Vec<ReadColumns>, String> {
-        let number = ColumnNumbers::of(&read.of_file[added(BLOCK)]);
+        let number = read.of_file[added(BLOCK)].int_values();
         let mut complete = Vec::new();
         let mut start = 0;
         while start < read.len {
