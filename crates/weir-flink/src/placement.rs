@@ -18,7 +18,7 @@ use crate::rest::FlinkRest;
 use crate::results::{JobDescription, window_ends};
 
 /// How long to wait for the tasks of a job that was started.
-const START_TIMEOUT: Duration = Duration::from_secs(30);
+const START_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// How long to wait where no slot is free.
 const SLOT_TIMEOUT: Duration = Duration::from_secs(8);
