@@ -39,8 +39,8 @@ const OF_THE_HOST: &[&str] = &[
     "weir-testing",
 ];
 
-/// Suites of other packages that do the same.
-const SUITES_OF_THE_HOST: &[&str] = &["xtask, test soak"];
+/// Suites of other packages that do the same, or start servers that must answer in time.
+const SUITES_OF_THE_HOST: &[&str] = &["weir-forward, test kafka", "xtask, test soak"];
 
 /// Suites of the packages above that use processors only.
 const SUITES_OF_PROCESSORS: &[&str] = &[

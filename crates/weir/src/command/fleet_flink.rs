@@ -59,8 +59,8 @@ pub struct FlinkArgs {
     /// kafka://kafka1:9092,kafka2:9092/weir [default: that of --monitor-config]
     #[arg(long, value_name = "URL")]
     forward: Option<KafkaUrl>,
-    /// Use the brokers, the certificates and the password of table [forward] in this configuration
-    /// of a monitor [default: none]
+    /// Use the brokers, the certificates and the password of section `forward` of this file, the
+    /// configuration of a monitor [default: none]
     #[arg(long, value_name = "FILE")]
     monitor_config: Option<PathBuf>,
     /// Topic of the results [default: PREFIX.NAME.results]
