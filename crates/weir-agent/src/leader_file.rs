@@ -5,7 +5,6 @@ use std::fs;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
-use serde::{Deserialize, Serialize};
 use tracing::warn;
 use weir_runtime::private;
 use weir_wire::LeaderTerm;
@@ -20,13 +19,6 @@ pub struct LeaderFile {
     stored: LeaderTerm,
 }
 
-/// Its content.
-#[derive(Serialize, Deserialize)]
-struct Content {
-    monitor: u64,
-    term: u64,
-}
-
 impl LeaderFile {
     /// Reads the file in the directory of the agent. One that is not valid is logged and replaced
     /// by the next term.
@@ -37,7 +29,7 @@ impl LeaderFile {
         let path = directory.join(NAME);
         let stored = match fs::read(&path) {
             Ok(bytes) => match serde_json::from_slice(&bytes) {
-                Ok(Content { monitor, term }) => LeaderTerm { monitor, term },
+                Ok(leader) => leader,
                 Err(error) => {
                     warn!(file = %path.display(), %error, "the term of the monitor is not known");
                     LeaderTerm::default()
@@ -59,8 +51,7 @@ impl LeaderFile {
         if leader == self.stored {
             return;
         }
-        let LeaderTerm { monitor, term } = leader;
-        let bytes = serde_json::to_vec(&Content { monitor, term }).expect("numbers are JSON");
+        let bytes = serde_json::to_vec(&leader).expect("numbers are JSON");
         match private::replace(&self.path, &bytes) {
             Ok(()) => self.stored = leader,
             Err(error) => {

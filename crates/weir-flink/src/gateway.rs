@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use ureq::Agent;
+use ureq::{Agent, RequestBuilder};
 use weir_runtime::http::{HttpOptions, http_agent};
 
 /// The longest time of one request: a statement has its own time.
@@ -83,28 +83,27 @@ impl FlinkClient {
     }
 
     pub(crate) fn get(&self, path: &str) -> Result<Value, FlinkError> {
-        let mut request = self.agent.get(format!("{}{path}", self.url));
-        if let Some(token) = &self.token {
-            request = request.header("Authorization", format!("Bearer {token}"));
-        }
-        self.answer(request.call())
+        let request = self.agent.get(format!("{}{path}", self.url));
+        self.answer(self.authorized(request).call())
     }
 
     fn post(&self, path: &str, body: &Value) -> Result<Value, FlinkError> {
-        let mut request = self.agent.post(format!("{}{path}", self.url));
-        if let Some(token) = &self.token {
-            request = request.header("Authorization", format!("Bearer {token}"));
-        }
-        let body = body.to_string();
-        self.answer(request.content_type("application/json").send(body.as_str()))
+        let request = self.agent.post(format!("{}{path}", self.url));
+        let request = self.authorized(request).content_type("application/json");
+        self.answer(request.send(body.to_string()))
     }
 
     fn delete(&self, path: &str) -> Result<Value, FlinkError> {
-        let mut request = self.agent.delete(format!("{}{path}", self.url));
-        if let Some(token) = &self.token {
-            request = request.header("Authorization", format!("Bearer {token}"));
+        let request = self.agent.delete(format!("{}{path}", self.url));
+        self.answer(self.authorized(request).call())
+    }
+
+    /// With the token, if there is one.
+    fn authorized<B>(&self, request: RequestBuilder<B>) -> RequestBuilder<B> {
+        match &self.token {
+            Some(token) => request.header("Authorization", format!("Bearer {token}")),
+            None => request,
         }
-        self.answer(request.call())
     }
 
     fn answer(
@@ -178,13 +177,14 @@ impl FlinkSession {
         })
     }
 
-    /// A setting of the session, those of the gateway's configuration among them.
+    /// The settings of the session, those of the gateway's configuration among them: an object of
+    /// texts.
     ///
     /// # Errors
     /// If the gateway cannot be reached.
-    pub fn setting(&self, key: &str) -> Result<Option<String>, FlinkError> {
-        let session = self.client.get(&format!("/v3/sessions/{}", self.handle))?;
-        Ok(session["properties"][key].as_str().map(str::to_owned))
+    pub fn settings(&self) -> Result<Value, FlinkError> {
+        let mut session = self.client.get(&format!("/v3/sessions/{}", self.handle))?;
+        Ok(session["properties"].take())
     }
 
     /// Runs a statement that is no query, and waits for its result.

@@ -52,6 +52,16 @@ impl FlinkJob {
         Ok(jobs.filter(|job| !job.has_ended()).collect())
     }
 
+    /// Those of them with this topic of results.
+    ///
+    /// # Errors
+    /// If Flink cannot be reached.
+    pub fn of_topic(session: &FlinkSession, topic: &str) -> Result<Vec<FlinkJob>, FlinkError> {
+        let mut jobs = FlinkJob::all(session)?;
+        jobs.retain(|job| job.topic == topic);
+        Ok(jobs)
+    }
+
     /// The job of a row of `SHOW JOBS`: its identity, name, state and start.
     fn of(row: &[String]) -> Option<FlinkJob> {
         let [id, name, state, since, ..] = row else {

@@ -7,7 +7,9 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use weir_forward::{BrokerError, BrokerReader, PartitionBatch, ReadRecord, instant_of};
+use weir_forward::{
+    BrokerError, BrokerReader, PartitionBatch, ReadRecord, descriptions_topic, instant_of,
+};
 use weir_model::{NANOS_PER_SECOND, Nanos};
 use weir_query::flink::{FlinkQuery, ResultTable, ZONE};
 use weir_runtime::failure::Failure;
@@ -206,7 +208,7 @@ impl JobPlacement<'_> {
         let (same, others) = self.jobs(&session, spec)?;
         if let Some(job) = same.first() {
             self.describe(spec)?;
-            return self.started(&session, spec, JobStart::Existing, None, &job.id);
+            return Ok(self.started(&session, spec, JobStart::Existing, None, &job.id));
         }
         for job in &others {
             job.stop(&session).map_err(failure)?;
@@ -228,7 +230,7 @@ impl JobPlacement<'_> {
             (None, true) => JobStart::New,
             _ => JobStart::Continued(stopped),
         };
-        self.started(&session, spec, start, continued, &id)
+        Ok(self.started(&session, spec, start, continued, &id))
     }
 
     fn begin(
@@ -253,8 +255,7 @@ impl JobPlacement<'_> {
         session: &FlinkSession,
         spec: &JobSpec,
     ) -> Result<(Vec<FlinkJob>, Vec<FlinkJob>), Failure> {
-        let mut jobs = FlinkJob::all(session).map_err(failure)?;
-        jobs.retain(|job| job.topic == spec.result.name);
+        let mut jobs = FlinkJob::of_topic(session, &spec.result.name).map_err(failure)?;
         jobs.sort_by(|a, b| (&a.since, &a.id).cmp(&(&b.since, &b.id)));
         let number = spec.number();
         Ok(jobs.into_iter().partition(|job| job.number == number))
@@ -333,7 +334,7 @@ impl JobPlacement<'_> {
     }
 
     fn describe(&mut self, spec: &JobSpec) -> Result<(), Failure> {
-        let topic = JobDescription::topic(self.prefix);
+        let topic = descriptions_topic(self.prefix);
         retried(|| self.reader.partitions(&topic))?;
         retried(|| {
             let batch = PartitionBatch {
@@ -354,7 +355,7 @@ impl JobPlacement<'_> {
         started: JobStart,
         continued: Option<ContinuedResults>,
         id: &str,
-    ) -> Result<PlacedJob, Failure> {
+    ) -> PlacedJob {
         let mut placed = PlacedJob {
             id: id.to_owned(),
             started,
@@ -373,7 +374,7 @@ impl JobPlacement<'_> {
             self.waits(session, &placed.id)
         });
         placed.waits = waits.unwrap_or_else(|error| Some(text(&error)));
-        Ok(placed)
+        placed
     }
 
     /// Waits until all tasks run; returns why they do not.

@@ -36,12 +36,12 @@ impl FlinkRest {
         session: &FlinkSession,
         gateway: &FlinkAddress,
     ) -> Result<Option<FlinkRest>, FlinkError> {
-        let Some(host) = session.setting("rest.address")? else {
+        let settings = session.settings()?;
+        let Some(host) = settings["rest.address"].as_str() else {
             return Ok(None);
         };
-        let port = session.setting("rest.port")?.unwrap_or("8081".to_owned());
-        let is_tls = session.setting("security.ssl.rest.enabled")?;
-        let scheme = match is_tls.as_deref() {
+        let port = settings["rest.port"].as_str().unwrap_or("8081");
+        let scheme = match settings["security.ssl.rest.enabled"].as_str() {
             Some("true") => "https",
             _ => "http",
         };

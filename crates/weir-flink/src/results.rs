@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
-use weir_forward::{BrokerError, BrokerReader, BrokerRecord, ReadRecord};
+use weir_forward::{BrokerError, BrokerReader, BrokerRecord, ReadRecord, descriptions_topic};
 use weir_model::{
     Batch, Column, Field, NANOS_PER_SECOND, Nanos, Schema, Shape, Symbol, Type, Value,
 };
@@ -58,11 +58,6 @@ pub struct ResultColumn {
 }
 
 impl JobDescription {
-    /// The topic of the descriptions.
-    pub fn topic(prefix: &str) -> String {
-        format!("{prefix}.queries")
-    }
-
     /// The message.
     pub fn record(&self) -> BrokerRecord {
         BrokerRecord {
@@ -80,7 +75,7 @@ impl JobDescription {
         prefix: &str,
         results: &str,
     ) -> Result<Option<JobDescription>, BrokerError> {
-        let topic = JobDescription::topic(prefix);
+        let topic = descriptions_topic(prefix);
         if reader.existing(&topic)?.is_none() {
             return Ok(None);
         }

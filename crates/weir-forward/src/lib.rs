@@ -40,7 +40,7 @@ use weir_runtime::failure::Failure;
 pub use broker::{Broker, BrokerError, BrokerReader, BrokerRecord, PartitionBatch, ReadRecord};
 pub use config::{ForwardConfig, KafkaUrl};
 pub use message::{TargetPartition, TopicMessage};
-pub use rows::{RowOrigin, TopicRows, instant_of, results_topic, topic_name};
+pub use rows::{RowOrigin, TopicRows, descriptions_topic, instant_of, results_topic, topic_name};
 pub use sender::{SenderState, SenderStatus};
 use spool::ForwardSpool;
 
@@ -129,7 +129,7 @@ impl Forwarder {
         let rows = TopicRows::new(&topic, fragment)?;
         let described = rows.description(query, number, fragment);
         let description = TopicMessage {
-            topic: format!("{}.queries", self.prefix),
+            topic: descriptions_topic(&self.prefix),
             partition: TargetPartition::Of(0),
             key: topic.clone().into_bytes(),
             value: described.to_string().into_bytes(),

@@ -239,6 +239,11 @@ fn avro_long(bytes: &mut &[u8]) -> Option<i64> {
     None
 }
 
+/// The name of the topic with what the other topics contain.
+pub fn descriptions_topic(prefix: &str) -> String {
+    format!("{prefix}.queries")
+}
+
 /// The name of the topic for the result of `query`, where another engine computes it.
 pub fn results_topic(prefix: &str, query: &str) -> String {
     const END: &str = ".results";

@@ -2,18 +2,13 @@
 //! Gateway, each in a process of its own.
 
 use std::fs::{self, File};
-use std::net::{Ipv4Addr, TcpStream};
 use std::process::{Child, Stdio};
-use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 
 use crate::Scratch;
 use crate::flink::built;
-use crate::java::{Java, QUICK, free_ports, temporary};
-
-/// How long a process may take to start.
-const START: Duration = Duration::from_secs(120);
+use crate::java::{Java, QUICK, free_ports, temporary, wait_for_port};
 
 /// One of the processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -187,20 +182,9 @@ impl FlinkCluster {
             FlinkProcess::TaskManager => return Ok(()),
         };
         let log = self.log(which);
-        let began = Instant::now();
-        while TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_err() {
-            let found = self.processes.iter_mut().find(|(of, _)| *of == which);
-            let (_, process) = found.context("it was started")?;
-            if let Some(status) = process.try_wait()? {
-                let log = fs::read_to_string(&log).unwrap_or_default();
-                bail!("{which:?} has ended with {status}: {log}");
-            }
-            if began.elapsed() > START {
-                bail!("{which:?} does not accept connections");
-            }
-            std::thread::sleep(Duration::from_millis(50));
-        }
-        Ok(())
+        let found = self.processes.iter_mut().find(|(of, _)| *of == which);
+        let (_, process) = found.context("it was started")?;
+        wait_for_port(process, port, &log).with_context(|| format!("{which:?}"))
     }
 
     fn log(&self, which: FlinkProcess) -> String {

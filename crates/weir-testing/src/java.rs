@@ -2,9 +2,11 @@
 
 use std::ffi::OsString;
 use std::fs;
-use std::net::{Ipv4Addr, TcpListener};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
@@ -19,6 +21,9 @@ const OPENED: [&str; 6] = [
     "java.base/java.util",
     "java.base/java.util.concurrent",
 ];
+
+/// How long a server may take to start.
+const START: Duration = Duration::from_secs(120);
 
 /// Options of the Java runtime for a process that does not run long enough to be optimised.
 pub const QUICK: [&str; 1] = ["-XX:TieredStopAtLevel=1"];
@@ -89,6 +94,25 @@ pub fn free_ports<const N: usize>() -> Result<[u16; N]> {
     let ports: Result<Vec<_>, _> = ports.collect();
     let ports: Vec<u16> = ports?.iter().map(|address| address.port()).collect();
     Ok(ports.try_into().expect("as many were bound"))
+}
+
+/// Waits until a process accepts connections at a port of this host.
+///
+/// # Errors
+/// If it ends before, with what is in `log`, or takes too long.
+pub fn wait_for_port(process: &mut Child, port: u16, log: &str) -> Result<()> {
+    let began = Instant::now();
+    while TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_err() {
+        if let Some(status) = process.try_wait()? {
+            let log = fs::read_to_string(log).unwrap_or_default();
+            bail!("it has ended with {status}: {log}");
+        }
+        if began.elapsed() > START {
+            bail!("it does not accept connections");
+        }
+        thread::sleep(Duration::from_millis(50));
+    }
+    Ok(())
 }
 
 fn done(command: &mut Command) -> Result<()> {

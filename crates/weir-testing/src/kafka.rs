@@ -2,20 +2,15 @@
 //! folder.
 
 use std::fs::{self, File};
-use std::net::{Ipv4Addr, TcpStream};
 use std::path::Path;
 use std::process::{Child, Stdio};
 use std::sync::Mutex;
-use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
 use crate::Scratch;
-use crate::java::{Java, QUICK, free_ports, temporary};
+use crate::java::{Java, QUICK, free_ports, temporary, wait_for_port};
 use crate::repository::root;
-
-/// How long a broker may take to start.
-const START: Duration = Duration::from_secs(120);
 
 /// The memory of a broker.
 const MEMORY: &str = "-Xmx384m";
@@ -175,18 +170,10 @@ impl Kafka {
             .stdout(log.try_clone()?)
             .stderr(log);
         let mut process = java.spawn().context("java")?;
-        let began = Instant::now();
-        while TcpStream::connect((Ipv4Addr::LOCALHOST, self.port)).is_err() {
-            if let Some(status) = process.try_wait()? {
-                let log = fs::read_to_string(self.folder.file("log")).unwrap_or_default();
-                bail!("the broker has ended with {status}: {log}");
-            }
-            if began.elapsed() > START {
-                let _ = process.kill();
-                let _ = process.wait();
-                bail!("the broker does not accept connections");
-            }
-            std::thread::sleep(Duration::from_millis(50));
+        if let Err(why) = wait_for_port(&mut process, self.port, &self.folder.file("log")) {
+            let _ = process.kill();
+            let _ = process.wait();
+            return Err(why.context("the broker"));
         }
         self.process = Some(process);
         Ok(())

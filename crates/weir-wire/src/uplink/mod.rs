@@ -101,7 +101,7 @@ impl UplinkOptions {
 }
 
 /// A term of a monitor that has standbys: each process that takes over has a higher one.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct LeaderTerm {
     /// The number of the monitor, which all processes with its state have; 0 for none.
     pub monitor: u64,

@@ -10,7 +10,7 @@ use weir_flink::{
     FlinkAddress, FlinkJob, FlinkSession, JobDescription, JobPlacement, JobResults, JobSpec,
     JobStart, PlacedJob, ResultColumn,
 };
-use weir_forward::{BrokerReader, ForwardConfig, KafkaUrl, results_topic};
+use weir_forward::{BrokerReader, ForwardConfig, KafkaUrl, descriptions_topic, results_topic};
 use weir_monitor::config::MonitorConfig;
 use weir_query::Plan;
 use weir_query::flink::{ResultTable, longest_window};
@@ -169,8 +169,9 @@ impl FlinkArgs {
         })
     }
 
-    fn topics(&self) -> Result<Topics, Failure> {
-        let mut config = match &self.monitor_config {
+    /// How Kafka is reached.
+    fn kafka(&self) -> Result<(ForwardConfig, KafkaUrl), Failure> {
+        let config = match &self.monitor_config {
             Some(file) => {
                 let loaded = weir_runtime::config::load::<MonitorConfig>(Some(file), "")?;
                 loaded.config.forward
@@ -187,6 +188,11 @@ impl FlinkArgs {
                 ));
             }
         };
+        Ok((config, url))
+    }
+
+    fn topics(&self) -> Result<Topics, Failure> {
+        let (mut config, url) = self.kafka()?;
         // The order of results is that of a partition.
         config.partitions = 1;
         let is_protected = config.tls.is_some() || config.sasl.is_some();
@@ -371,11 +377,10 @@ fn placed_text(placed: &PlacedJob, spec: &JobSpec, name: &str) -> String {
 /// # Errors
 /// If Flink cannot be reached.
 pub fn cancel(args: &FlinkArgs, name: &str) -> Result<Vec<String>, Failure> {
-    let prefix = args.topics()?.url.prefix;
-    let topic = args.results(&prefix, name);
+    let (_, url) = args.kafka()?;
+    let topic = args.results(&url.prefix, name);
     let session = FlinkSession::open(&args.address()?, &[]).map_err(failure)?;
-    let jobs = FlinkJob::all(&session).map_err(failure)?;
-    let jobs: Vec<_> = jobs.into_iter().filter(|job| job.topic == topic).collect();
+    let jobs = FlinkJob::of_topic(&session, &topic).map_err(failure)?;
     if jobs.is_empty() {
         output::notice(format_args!(
             "weir: Flink runs no job with results in topic `{topic}`; `weir fleet queries --on \
@@ -394,7 +399,7 @@ pub fn cancel(args: &FlinkArgs, name: &str) -> Result<Vec<String>, Failure> {
 /// If Flink cannot be reached.
 pub fn jobs(args: &FlinkArgs) -> Result<Value, Failure> {
     let prefix = match args.names_kafka() {
-        true => Some(format!("{}.", args.topics()?.url.prefix)),
+        true => Some(format!("{}.", args.kafka()?.1.prefix)),
         false => None,
     };
     let session = FlinkSession::open(&args.address()?, &[]).map_err(failure)?;
@@ -432,7 +437,7 @@ pub fn watch(
         Failure::world(format_args!(
             "topic `{}` has no description of `{topic}`: place the query with `weir fleet place \
              {name} --on flink`; if it runs, that writes the description again",
-            JobDescription::topic(&url.prefix)
+            descriptions_topic(&url.prefix)
         ))
     })?;
     let schema = description.schema(output.raw);
