@@ -43,7 +43,8 @@ use weir_sink::metrics::Family;
 /// The maximum sleep of the loop when there is no work.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
-/// The interval at which counters, the status and the budget are processed.
+/// The interval at which counters, the status and the budget are processed; that of the status is
+/// at least a heartbeat.
 const MAINTENANCE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The interval of heartbeats until the monitor sets another one.
@@ -116,6 +117,7 @@ pub struct Agent {
     /// The losses of each tap when they were last reported, by cause.
     missed: HashMap<(String, &'static str), i64>,
     maintained_at: Instant,
+    reported_at: Instant,
     /// The result of the self-test, once it has ended.
     self_test: Option<Fact>,
     /// A recording has ended.
@@ -154,6 +156,7 @@ impl Agent {
             rows_waiting: 0,
             missed: HashMap::new(),
             maintained_at: Instant::now(),
+            reported_at: Instant::now(),
             self_test: None,
             replayed: false,
             monitor: None,
@@ -558,25 +561,32 @@ impl Agent {
             self.self_test = Some(fact);
             self.report_self_test();
         }
-        let at = self.now();
         if let Some(cause) = self.shedding.observe(load) {
             let keep = i64::from(self.shedding.keep_one_in());
+            let at = self.now();
             let note = self.own.state(at, "agent", "shedding", Some(cause), keep);
             self.uplink.send(AgentMessage::Note(note));
             warn!(%cause, "one request in {keep} is sampled");
         }
-        let notes = self.own.notes(at, readings);
+        if self.reported_at.elapsed() + MAINTENANCE_INTERVAL / 2 >= self.heartbeat {
+            self.report_status(readings);
+        }
+    }
+
+    /// Sends the counters and the status.
+    fn report_status(&mut self, readings: Vec<CounterReading>) {
+        self.reported_at = Instant::now();
+        let notes = self.own.notes(self.now(), readings);
         let (own_time, clock) = (self.clock.now(), self.uplink.clock());
         let mut status = self.own.status(self.uplink.state().waiting);
         status.offset_ns = clock.offset_ns(own_time);
         status.offset_error_ns = clock.error_ns(own_time);
         status.kept_share = self.shedding.kept_share();
-        let uplink = &self.uplink;
-        status.channels = self.core.costs(|channel| uplink.bytes_out(channel));
+        status.channels = self.core.costs(|channel| self.uplink.bytes_out(channel));
         status.tallies = self.core.tallies().collect();
         let notes = notes.into_iter().map(AgentMessage::Note);
-        self.uplink
-            .send_all(notes.chain([AgentMessage::Status(status)]));
+        let messages = notes.chain([AgentMessage::Status(status)]);
+        self.uplink.send_all(messages);
     }
 
     /// Publishes the counters and the readiness: an agent is ready while it is connected to its
@@ -641,6 +651,7 @@ impl Agent {
         }
         let reports = self.actions.close();
         self.report_actions(reports);
+        self.heartbeat = Duration::ZERO;
         self.run_maintenance();
         self.services.clear();
         // There are no more rows, so the monitor need not wait for any.

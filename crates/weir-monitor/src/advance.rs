@@ -9,7 +9,7 @@ use weir_query::engine::{EngineOutput, QueryId};
 use weir_wire::ChannelId;
 
 use super::agents::{AgentId, AgentState};
-use super::completeness::FleetCompleteness;
+use super::completeness::{FleetCompleteness, HostCounts};
 use super::recovery::Phase;
 use super::time::Pace;
 use super::{ALERT_STATES, ALERTS, Failed, HOSTS, Monitor, OWN_STREAM, Running};
@@ -187,15 +187,12 @@ impl Monitor {
             self.failed.push(Failed { name, error });
         }
         self.work.agents_looked_at += self.agents.len() as u64;
-        let up = |a: &&AgentState| a.session.is_some() && !a.ended;
-        let up = self.agents.values().filter(up).count();
-        let ended = self.agents.values().filter(|a| a.ended).count();
-        let hosts = (self.agents.len() - ended, up);
+        let hosts = self.count_fleet();
         let away = self.requests_away();
         let silent = self.silent_hosts();
         let ids: Vec<QueryId> = self.queries.keys().copied().collect();
         for id in ids {
-            let completeness = self.completeness(&self.queries[&id], hosts, &away);
+            let completeness = self.completeness(&self.queries[&id], &hosts, &away);
             let running = self.queries.get_mut(&id).expect("it is listed");
             self.work.channels_looked_at += running.channels.len() as u64;
             running.publisher.complete_instant(&completeness, &silent);
@@ -224,12 +221,25 @@ impl Monitor {
         away
     }
 
-    /// The completeness of a query's results; of the hosts that have not ended, `known` are known
-    /// and `up` are connected.
+    /// The hosts of the fleet, those behind the monitors of sites included.
+    pub(super) fn count_fleet(&self) -> HostCounts {
+        let mut counts = HostCounts::default();
+        for agent in self.agents.values().filter(|agent| !agent.ended) {
+            let (hosts, responded) = agent.hosts();
+            counts.known += hosts;
+            if agent.session.is_some() {
+                counts.up += responded;
+                counts.agents_up += 1;
+            }
+        }
+        counts
+    }
+
+    /// The completeness of a query's results.
     pub(super) fn completeness(
         &self,
         running: &Running,
-        (known, up): (usize, usize),
+        hosts: &HostCounts,
         away: &HashMap<ChannelId, u64>,
     ) -> FleetCompleteness {
         let channels = running.channels.iter();
@@ -237,8 +247,8 @@ impl Monitor {
         let ended = channels.map(|channel| channel.ended).min().unwrap_or(0) as u64;
         let mut all = FleetCompleteness {
             at: self.watermark,
-            hosts: known as u64,
-            hosts_responded: up as u64,
+            hosts: hosts.known,
+            hosts_responded: hosts.up,
             complete_from: running.since,
             restarted_at: running.restarted_at,
             ..FleetCompleteness::default()
@@ -248,7 +258,9 @@ impl Monitor {
                 continue;
             };
             let since = channel.account.since(*before);
-            all.hosts_responded = all.hosts_responded.min(channel.live as u64);
+            let missing = hosts.agents_up.saturating_sub(channel.live as u64);
+            let responded = hosts.up.saturating_sub(missing);
+            all.hosts_responded = all.hosts_responded.min(responded);
             all.hosts_failed = all.hosts_failed.max(channel.failed as u64);
             let requests_away = away.get(id).copied().unwrap_or(0);
             all.rows_lost = all.rows_lost.saturating_add(since.lost);

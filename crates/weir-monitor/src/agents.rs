@@ -242,6 +242,20 @@ impl AgentState {
         self.session.is_none() && !self.ended
     }
 
+    /// The hosts whose rows it sends, and those of them that have responded: one, or those of the
+    /// site whose monitor it is.
+    pub fn hosts(&self) -> (u64, u64) {
+        match &self.status {
+            Some(status) if status.hosts > 0 && self.is_waited_for() => {
+                let hosts = u64::from(status.hosts);
+                (hosts, u64::from(status.hosts_responded).min(hosts))
+            }
+            // The others are missing, too.
+            Some(status) if status.hosts > 0 => (u64::from(status.hosts), 1),
+            _ => (1, 1),
+        }
+    }
+
     /// Its state.
     pub fn host_state(&self) -> HostState {
         match (&self.session, self.ended) {

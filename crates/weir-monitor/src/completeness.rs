@@ -27,10 +27,21 @@ pub struct FleetCompleteness {
     pub restarted_at: Option<Nanos>,
 }
 
+/// The hosts of a fleet that have not ended.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct HostCounts {
+    /// All of them.
+    pub known: u64,
+    /// Those that are connected.
+    pub up: u64,
+    /// The agents that are connected: fewer, where some are the monitors of sites.
+    pub agents_up: u64,
+}
+
 impl FleetCompleteness {
     /// Hosts that were excluded, or that do not run the query yet.
     pub fn hosts_missing(&self) -> u64 {
-        self.hosts - self.hosts_responded
+        self.hosts.saturating_sub(self.hosts_responded)
     }
 
     /// True if `other` differs in the watermark only.

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::upstream::UpstreamConfig;
 use serde::{Deserialize, Serialize};
 use weir_forward::ForwardConfig;
 use weir_model::{NANOS_PER_MICRO, NANOS_PER_SECOND};
@@ -43,7 +44,7 @@ pub struct MonitorConfig {
     pub state: PathBuf,
     /// Other monitors share the state directory, as `--standby`.
     pub standby: bool,
-    /// How often agents send heartbeats.
+    /// How often agents send heartbeats, and their counters if that is rarer than once a second.
     pub heartbeat: Time,
     /// An agent that is silent for this time no longer delays results.
     pub idle: Time,
@@ -62,6 +63,8 @@ pub struct MonitorConfig {
     pub alerts: MonitorAlerts,
     /// Where the rows of standing queries are forwarded to.
     pub forward: ForwardConfig,
+    /// The monitor whose agent this one is.
+    pub upstream: UpstreamConfig,
     /// Standing queries.
     #[serde(rename = "query")]
     pub queries: Vec<StandingEntry>,
@@ -104,6 +107,9 @@ pub struct MonitorLimits {
     /// Maximum number of connections of agents and clients.
     #[serde(deserialize_with = "count::<_, 200_000>")]
     pub connections: usize,
+    /// Maximum number of connections from one address (of IPv6, one /64) or local user.
+    #[serde(deserialize_with = "count::<_, 200_000>")]
+    pub connections_per_address: usize,
     /// Maximum number of queries.
     #[serde(deserialize_with = "count::<_, 100_000>")]
     pub queries: usize,
@@ -162,6 +168,7 @@ impl Configuration for MonitorConfig {
     fn complete(&mut self, faults: &mut Vec<Fault>) {
         self.metrics.check(faults);
         self.forward.check(faults);
+        self.upstream.check(faults);
         let mut fault = |key: String, why: String| faults.push(Fault { key, why });
         if let Some(Err(why)) = self.listen.as_ref().map(|text| text.parse::<Listen>()) {
             fault("listen".to_owned(), why);
@@ -246,6 +253,7 @@ impl Default for MonitorConfig {
             metrics: MetricsConfig::default(),
             alerts: MonitorAlerts::default(),
             forward: ForwardConfig::default(),
+            upstream: UpstreamConfig::default(),
             queries: Vec::new(),
         }
     }
@@ -256,6 +264,7 @@ impl Default for MonitorLimits {
         MonitorLimits {
             agents: 2_000,
             connections: 4_096,
+            connections_per_address: 2_048,
             queries: 1_000,
             queries_per_client: 200,
             query_memory: Size(256 << 20),

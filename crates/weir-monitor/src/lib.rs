@@ -12,9 +12,10 @@
 //!    ([`completeness`]).
 //! 4. What alerts do on the hosts of agents is sent to these ([`actions`]).
 //! 5. The rows of standing queries are forwarded to Kafka, if there is one ([`forward`]).
-//! 6. The state of standing queries is saved ([`checkpoint`]); after a kill they continue from
+//! 6. It may be the agent of another monitor ([`upstream`]).
+//! 7. The state of standing queries is saved ([`checkpoint`]); after a kill they continue from
 //!    there with messages that the agents send again ([`recovery`]).
-//! 7. Of several monitors with the same state, one leads; another one takes over in the same way
+//! 8. Of several monitors with the same state, one leads; another one takes over in the same way
 //!    ([`leader`]).
 //!
 //! Work is linear in rows, in messages of agents, and in channels: a message is processed once,
@@ -53,6 +54,7 @@ mod state;
 #[cfg(test)]
 mod tests;
 mod time;
+pub mod upstream;
 mod view_store;
 
 use std::collections::{BTreeMap, HashMap};

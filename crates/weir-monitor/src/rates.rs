@@ -7,7 +7,7 @@
 
 use std::collections::VecDeque;
 
-use weir_model::{Capabilities, Catalog, Declaration, NANOS_PER_SECOND, Nanos};
+use weir_model::{Capabilities, Catalog, Declaration, HostState, NANOS_PER_SECOND, Nanos};
 use weir_query::place::fleet::{CutOptions, MeasuredFragment, Rates, cost};
 use weir_tap::live;
 use weir_wire::{ChannelCost, ChannelId, Status};
@@ -168,6 +168,33 @@ impl Monitor {
                 Some(both.map_or_else(|| own.clone(), |both| both.on_both(own)))
             });
         both.unwrap_or_else(|| live::capabilities().in_a_fleet())
+    }
+
+    /// The state of all agents as that of one, for another monitor.
+    pub(super) fn status_of_agents(&self) -> Status {
+        let mut status = Status {
+            kept_share: 1.0,
+            ..Status::default()
+        };
+        let (mut kept, mut hosts, mut responded) = (0.0, 0, 0);
+        for agent in self.agents.values().filter(|agent| !agent.ended) {
+            let (all, of_them) = agent.hosts();
+            hosts += all;
+            let reported = agent.status.as_ref().filter(|_| agent.session.is_some());
+            if let Some(reported) = reported {
+                status.requests_per_second += reported.requests_per_second;
+                kept += reported.requests_per_second * reported.kept_share;
+            }
+            if agent.host_state() == HostState::Up {
+                responded += of_them;
+            }
+        }
+        if status.requests_per_second > 0.0 {
+            status.kept_share = (kept / status.requests_per_second).clamp(0.0, 1.0);
+        }
+        let count = |hosts: u64| u32::try_from(hosts).unwrap_or(u32::MAX);
+        (status.hosts, status.hosts_responded) = (count(hosts), count(responded));
+        status
     }
 
     /// The streams that connected agents have beside the built-in ones, such as those of probes. Of

@@ -4,10 +4,10 @@
 use std::time::Duration;
 
 use weir_model::Nanos;
-use weir_wire::{EventQueue, NextEvent, ServerEvent};
+use weir_wire::{EventQueue, FleetClock, NextEvent, ServerEvent};
 
 use super::Monitor;
-use weir_runtime::run_loop::{Stop, wall_clock};
+use weir_runtime::run_loop::Stop;
 
 /// The maximum sleep of the loop without events; clocks and limits are checked as often.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
@@ -19,7 +19,7 @@ const TICK_NS: Nanos = 5_000_000;
 /// Maximum number of events processed before time advances.
 const TURN: usize = 10_000;
 
-/// Runs until a signal arrives or the network has ended; then results have been emitted, saved and
+/// Runs by `clock` until a signal arrives or the network has ended; then results have been emitted, saved and
 /// acknowledged. Requests of clients are passed to `answer`, which is also called in every
 /// iteration, without an event, to handle queries that failed.
 ///
@@ -27,6 +27,7 @@ const TURN: usize = 10_000;
 pub fn run(
     monitor: &mut Monitor,
     events: &mut EventQueue,
+    clock: &FleetClock,
     stop: &Stop,
     answer: &mut dyn FnMut(&mut Monitor, Option<ServerEvent>, Nanos),
 ) -> Option<i32> {
@@ -36,21 +37,21 @@ pub fn run(
         for _ in 0..TURN {
             match events.next(timeout) {
                 NextEvent::Event(event) => {
-                    let now = wall_clock();
+                    let now = clock.now();
                     if let Some(asked) = monitor.take(event, now) {
                         answer(monitor, Some(asked), now);
                     }
                 }
                 NextEvent::Timeout => break,
-                NextEvent::Ended => return end(monitor, stop),
+                NextEvent::Ended => return end(monitor, clock, stop),
             }
             timeout = Duration::ZERO;
             // A continuous flow of messages does not prevent time from advancing.
-            if wall_clock().saturating_sub(ticked) > 4 * TICK_NS {
+            if clock.now().saturating_sub(ticked) > 4 * TICK_NS {
                 break;
             }
         }
-        let now = wall_clock();
+        let now = clock.now();
         // A clock that was set back does not delay the next step.
         if now < ticked || now.saturating_sub(ticked) >= TICK_NS {
             ticked = now;
@@ -58,13 +59,13 @@ pub fn run(
             answer(monitor, None, now);
         }
         if stop.signal().is_some() {
-            return end(monitor, stop);
+            return end(monitor, clock, stop);
         }
     }
 }
 
-fn end(monitor: &mut Monitor, stop: &Stop) -> Option<i32> {
-    let now = wall_clock();
+fn end(monitor: &mut Monitor, clock: &FleetClock, stop: &Stop) -> Option<i32> {
+    let now = clock.now();
     monitor.tick(now);
     monitor.save_and_wait(now);
     stop.signal()

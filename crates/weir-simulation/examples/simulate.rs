@@ -27,7 +27,7 @@ const QUERY: &str = "select vm, op, count(*), avg(latency) from IO [range 1 s sl
 )]
 struct SimulateArgs {
     /// The number of agents
-    #[arg(long, default_value = "100", value_parser = clap::value_parser!(u32).range(1..=15_000))]
+    #[arg(long, default_value = "100", value_parser = clap::value_parser!(u32).range(1..=65_000))]
     agents: u32,
     /// Events of each agent per second
     #[arg(long, value_name = "EVENTS", default_value = "10", value_parser = rate)]

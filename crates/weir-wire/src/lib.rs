@@ -21,6 +21,7 @@ pub mod dial;
 pub mod error;
 pub mod event;
 pub mod exchange;
+mod fleet_clock;
 pub mod frame;
 pub mod intake;
 pub mod message;
@@ -41,6 +42,7 @@ pub use event::{
     ClientReply, ClientRequest, Joined, OfScript, Principal, Refusal, ReplySender, ResultUpdate,
     Role, ServerEvent, SessionId, SilenceRequest, Submit,
 };
+pub use fleet_clock::FleetClock;
 pub use intake::{Incoming, Intake};
 pub use message::{
     AgentMessage, AlertAction, AlertActions, ChannelCost, ChannelId, ChannelTally, EarlierProcess,

@@ -344,6 +344,12 @@ pub struct Status {
     /// The tally of each channel.
     #[prost(message, repeated, tag = "10")]
     pub tallies: ::prost::alloc::vec::Vec<ChannelTally>,
+    /// Since 4.2, of a monitor that is the agent of another one: the hosts of its agents.
+    #[prost(uint32, tag = "11")]
+    pub hosts: u32,
+    /// The part of them whose rows are in what it sends.
+    #[prost(uint32, tag = "12")]
+    pub hosts_responded: u32,
 }
 /// The cost of a fragment at an agent since it was started.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]

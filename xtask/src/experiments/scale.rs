@@ -3,7 +3,10 @@
 //!
 //! Agents are simulated (`weir-simulation`); the protocol, the monitor, the broker and Flink are
 //! real. One query runs at the monitor and in Flink, and the rows of both are compared at each end
-//! of a window.
+//! of a window. A fleet that is too large for one monitor is served by several, whose topics one
+//! job reads.
+
+mod page;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -20,37 +23,88 @@ use serde_json::Value;
 use weir_testing::{FlinkCluster, Kafka, Scratch};
 
 use crate::time_used::Counters;
-use crate::{build_weir, cargo, execute, number, packages, root};
+use crate::{cargo, execute, number, packages, root};
 
-/// What is asked: partial aggregates of each agent, once a second.
-const QUERY: &str = "select op, count(*) as n, sum(bytes) as total, p99(latency) as p99 \
-                     from IO [range 10 s slide 1 s] group by op";
+/// The columns of the query: its rows are partial aggregates of each agent.
+const COLUMNS: &str = "op, count(*) as n, sum(bytes) as total, p99(latency) as p99";
 
-/// Its window, and the time for results that are under way.
-const WINDOW: Duration = Duration::from_secs(10);
+/// How often it has results, seconds: one monitor, and a fleet that is too large for one.
+const SLIDES: [u64; 2] = [1, 30];
 
-/// The interval of heartbeats: more agents than in `docs/simulate.md` need fewer.
-const HEARTBEAT: &str = "1 s";
+/// The most agents of a monitor: each has a connection, and a process has at most 20,000 files on
+/// many systems.
+const AGENTS_OF_A_MONITOR: usize = 17_000;
 
 /// Options of Java: as in production, with a collector for few processors.
 const JAVA: &[&str] = &["-XX:+UseSerialGC"];
 
 /// How long agents may take to connect.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(300);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// How long processes run before they are measured.
 const WARM_UP: Duration = Duration::from_secs(20);
 
 const USAGE: &str =
-    "usage: cargo xtask experiments scale [--agents N,N..] [--seconds N] [--out FILE]";
+    "usage: cargo xtask experiments scale [--agents N,N..] [--large N] [--seconds N] [--out FILE]";
 
 /// The rows of a result at each end of a window, as texts.
 type Windows = BTreeMap<String, BTreeSet<String>>;
 
+/// A fleet, and what it is asked.
+#[derive(Clone, Copy, Debug, Default)]
+struct Fleet {
+    agents: usize,
+    monitors: usize,
+    /// The slide of the query, seconds.
+    slide: u64,
+    /// Requests per second of each agent.
+    rate: u64,
+}
+
+impl Fleet {
+    fn of_one_monitor(agents: usize) -> Fleet {
+        Fleet {
+            agents,
+            monitors: 1,
+            slide: SLIDES[0],
+            rate: 10,
+        }
+    }
+
+    fn large(agents: usize) -> Fleet {
+        Fleet {
+            agents,
+            monitors: agents.div_ceil(AGENTS_OF_A_MONITOR).max(2),
+            slide: SLIDES[1],
+            rate: 1,
+        }
+    }
+
+    /// The window, seconds.
+    fn window(&self) -> u64 {
+        self.slide.max(10)
+    }
+
+    /// The interval of heartbeats, seconds: many agents need fewer.
+    fn heartbeat(&self) -> u64 {
+        self.slide.min(10)
+    }
+
+    fn query(&self) -> String {
+        let (window, slide) = (self.window(), self.slide);
+        format!("select {COLUMNS} from IO [range {window} s slide {slide} s] group by op")
+    }
+
+    /// The agents of a monitor.
+    fn share(&self, monitor: usize) -> usize {
+        self.agents / self.monitors + usize::from(monitor < self.agents % self.monitors)
+    }
+}
+
 /// What one run has measured; processors in percent of one.
 #[derive(Debug, Default)]
 struct ScaleRun {
-    agents: usize,
+    fleet: Fleet,
     rows_per_second: f64,
     messages_per_second: f64,
     monitor_percent: f64,
@@ -71,6 +125,7 @@ struct ScaleRun {
 /// When a process does not start, or the results differ.
 pub fn run(args: &[String]) -> Result<()> {
     let mut agents = vec![250, 1_000, 4_000];
+    let mut large = None;
     let mut seconds = 30;
     let mut out = root().join("docs/scale.md");
     let mut rest = args.iter();
@@ -80,6 +135,7 @@ pub fn run(args: &[String]) -> Result<()> {
                 let counts = list.split(',').map(str::parse);
                 agents = counts.collect::<Result<_, _>>().context("--agents")?;
             }
+            ("--large", value) => large = Some(number::<usize>(arg, value)?),
             ("--seconds", value) => seconds = number::<u64>(arg, value)?.max(10),
             ("--out", Some(path)) => out = path.into(),
             _ => bail!("unexpected {arg}; {USAGE}"),
@@ -87,17 +143,20 @@ pub fn run(args: &[String]) -> Result<()> {
     }
     ensure!(!agents.is_empty(), USAGE);
     packages::ensure(packages::BUILD)?;
-    build_weir("release")?;
+    // Both at once: what they share is built once.
     execute(
         cargo()
-            .args(["build", "--release", "--locked", "--quiet", "-p"])
-            .args(["weir-simulation", "--example", "simulate"]),
+            .args(["build", "--release", "--locked", "--quiet"])
+            .args(["-p", "weir", "-p", "weir-simulation"])
+            .args(["--bin", "weir", "--example", "simulate"]),
     )?;
     let span = Duration::from_secs(seconds);
+    let fleets = agents.into_iter().map(Fleet::of_one_monitor);
+    let fleets: Vec<Fleet> = fleets.chain(large.map(Fleet::large)).collect();
     let mut alone = Vec::new();
-    for count in &agents {
-        println!("{count} agents, the monitor alone");
-        alone.push(measured(*count, span, None)?);
+    for fleet in fleets.iter().filter(|fleet| fleet.monitors == 1) {
+        println!("{fleet:?}, the monitor alone");
+        alone.push(measured(*fleet, span, None)?);
         println!("{:?}", alone.last());
     }
     let engines = Engines {
@@ -105,12 +164,12 @@ pub fn run(args: &[String]) -> Result<()> {
         flink: FlinkCluster::start_with(1, JAVA)?,
     };
     let mut forwarded = Vec::new();
-    for count in &agents {
-        println!("{count} agents, with Kafka and Flink");
-        forwarded.push(measured(*count, span, Some(&engines))?);
+    for fleet in &fleets {
+        println!("{fleet:?}, with Kafka and Flink");
+        forwarded.push(measured(*fleet, span, Some(&engines))?);
         println!("{:?}", forwarded.last());
     }
-    let page = page(&alone, &forwarded, seconds);
+    let page = page::page(&alone, &forwarded, seconds);
     fs::write(&out, page).with_context(|| out.display().to_string())?;
     println!("wrote {}", out.display());
     Ok(())
@@ -151,40 +210,207 @@ fn start(program: &Path, args: &[&str], output: &str) -> Result<Running> {
     Ok(Running(child))
 }
 
-fn measured(agents: usize, span: Duration, engines: Option<&Engines>) -> Result<ScaleRun> {
-    let folder = Scratch::new();
-    let socket = format!("unix:{}", folder.file("monitor.sock"));
-    let url = engines.map(|e| format!("kafka://{}/scale{agents}", e.kafka.address()));
-    let mut config = format!(
-        "listen = \"{socket}\"\nheartbeat = \"{HEARTBEAT}\"\nidle = \"10 s\"\n[limits]\n\
-         agents = {agents}\nconnections = {}\n",
-        agents + 64
-    );
-    if let Some(url) = &url {
-        write!(config, "[forward]\nto = \"{url}\"\npartitions = 1\n")?;
-    }
-    let file = folder.write("monitor.toml", &config);
-    let state = folder.file("state");
-    let monitor = ["monitor", "--config", &file, "--state", &state];
-    let monitor = start(&weir(), &monitor, &folder.file("monitor"))?;
-    let began = Instant::now();
-    while !Path::new(&folder.file("monitor.sock")).exists() {
-        ensure!(
-            began.elapsed() < CONNECT_TIMEOUT,
-            "the monitor does not start"
+/// A monitor with its agents.
+struct Site {
+    folder: Scratch,
+    socket: String,
+    monitor: Running,
+    /// The rows of the query at the monitor.
+    rows: String,
+    _query: Option<Running>,
+    simulation: Option<Running>,
+}
+
+impl Site {
+    /// Starts a monitor, which forwards to `url`.
+    fn start(fleet: &Fleet, agents: usize, url: Option<&str>) -> Result<Site> {
+        let folder = Scratch::new();
+        let socket = format!("unix:{}", folder.file("monitor.sock"));
+        let most = agents + 64;
+        let mut config = format!(
+            "listen = \"{socket}\"\nheartbeat = \"{} s\"\nidle = \"{} s\"\n[limits]\n\
+             agents = {agents}\nconnections = {most}\nconnections_per_address = {most}\n",
+            fleet.heartbeat(),
+            10 * fleet.heartbeat(),
         );
-        thread::sleep(Duration::from_millis(50));
+        if let Some(url) = url {
+            write!(config, "[forward]\nto = \"{url}\"\npartitions = 1\n")?;
+        }
+        let file = folder.write("monitor.toml", &config);
+        let state = folder.file("state");
+        let monitor = ["monitor", "--config", &file, "--state", &state];
+        let monitor = start(&weir(), &monitor, &folder.file("monitor"))?;
+        let began = Instant::now();
+        while !Path::new(&folder.file("monitor.sock")).exists() {
+            ensure!(
+                began.elapsed() < CONNECT_TIMEOUT,
+                "the monitor does not start"
+            );
+            thread::sleep(Duration::from_millis(50));
+        }
+        Ok(Site {
+            rows: folder.file("rows.csv"),
+            folder,
+            socket,
+            monitor,
+            _query: None,
+            simulation: None,
+        })
     }
-    let mut place = vec!["fleet", "place", "load", QUERY, "--monitor", &socket];
-    let gateway = engines.map(|e| e.flink.gateway());
-    if let (Some(url), Some(gateway)) = (&url, &gateway) {
-        place.extend(["--on", "flink", "--forward", url, "--gateway", gateway]);
+
+    /// Writes the rows of the query to a file.
+    fn query(&mut self, fleet: &Fleet) -> Result<()> {
+        let same = format!("Rstream({}) every {} s", fleet.query(), fleet.slide);
+        let query = ["query", "--monitor", &self.socket, "--format", "csv", &same];
+        self._query = Some(start(&weir(), &query, &self.rows)?);
+        Ok(())
     }
+
+    /// Starts the agents, which end after `span`.
+    fn simulate(&mut self, fleet: &Fleet, agents: usize, span: Duration) -> Result<()> {
+        let pid = self.monitor.0.id().to_string();
+        let [count, rate, seconds] = [
+            agents.to_string(),
+            fleet.rate.to_string(),
+            format!("{}s", span.as_secs()),
+        ];
+        let query = fleet.query();
+        let simulate = [
+            "--agents",
+            &count,
+            "--rate",
+            &rate,
+            "--monitor",
+            &self.socket,
+            "--monitor-pid",
+            &pid,
+            "--query",
+            &query,
+            "--for",
+            &seconds,
+            "--json",
+        ];
+        let program = root().join("target/release/examples/simulate");
+        let found = self.folder.file("simulated");
+        self.simulation = Some(start(&program, &simulate, &found)?);
+        Ok(())
+    }
+
+    /// What the agents have measured, once they have ended.
+    fn simulated(&mut self) -> Result<Value> {
+        if let Some(simulation) = &mut self.simulation {
+            ensure!(
+                simulation.0.wait()?.success(),
+                "the agents failed: {}",
+                self.folder.file("simulated.log")
+            );
+        }
+        let found = fs::read_to_string(self.folder.file("simulated"))?;
+        Ok(serde_json::from_str(&found)?)
+    }
+}
+
+fn measured(fleet: Fleet, span: Duration, engines: Option<&Engines>) -> Result<ScaleRun> {
+    let span = span.max(Duration::from_secs(3 * fleet.slide));
+    let query = fleet.query();
+    let mut sites = Vec::new();
+    let mut urls = Vec::new();
+    for number in 0..fleet.monitors {
+        let prefix = format!("scale{}m{number}", fleet.agents);
+        let url = engines.map(|e| format!("kafka://{}/{prefix}", e.kafka.address()));
+        let site = Site::start(&fleet, fleet.share(number), url.as_deref())?;
+        execute(
+            Command::new(weir())
+                .args(["fleet", "place", "load", &query, "--monitor", &site.socket])
+                .stdout(Stdio::null()),
+        )?;
+        urls.extend(url);
+        sites.push(site);
+    }
+    if let Some(engines) = engines {
+        place_job(&query, &urls, engines)?;
+    }
+    for site in &mut sites {
+        site.query(&fleet)?;
+    }
+    let results = urls.first().map(|url| Results::watch(url)).transpose()?;
+    // Agents of several monitors connect at the same time, and none ends before all are measured.
+    let connecting = Duration::from_millis(20) * fleet.share(0) as u32;
+    for (number, site) in sites.iter_mut().enumerate() {
+        let rest = WARM_UP + span + Duration::from_secs(5);
+        let rest = rest + connecting.mul_f64(f64::from(u8::from(fleet.monitors > 1)));
+        site.simulate(&fleet, fleet.share(number), rest)?;
+    }
+    for (number, site) in sites.iter().enumerate() {
+        wait_for_agents(&site.socket, fleet.share(number))?;
+    }
+    thread::sleep(WARM_UP.max(Duration::from_secs(fleet.slide)));
+    let mut pids: Vec<u32> = sites.iter().map(|site| site.monitor.0.id()).collect();
+    pids.extend(engines.and_then(|e| e.kafka.pid()));
+    pids.extend(engines.into_iter().flat_map(|e| e.flink.pids()));
+    let counters = Counters::now(&pids)?;
+    thread::sleep(span);
+    let used = counters.since()?;
+    let (monitors, others) = used.process_percent.split_at(sites.len());
+    let number = |value: &Value| value.as_f64().unwrap_or(0.0);
+    let mut run = ScaleRun {
+        fleet,
+        monitor_percent: monitors.iter().sum(),
+        ..ScaleRun::default()
+    };
+    for site in &mut sites {
+        let simulated = site.simulated()?;
+        let delay = &simulated["delay_ms"];
+        let memory = simulated["memory_per_agent_bytes"].as_i64().unwrap_or(0);
+        let [p50, p99] = ["p50", "p99"].map(|name| number(&delay[name]));
+        run.rows_per_second += number(&simulated["rows_acked_per_second"]);
+        run.messages_per_second += number(&simulated["messages_per_second"]);
+        run.memory_per_agent = run.memory_per_agent.max(memory);
+        run.monitor_ms = [run.monitor_ms[0].max(p50), run.monitor_ms[1].max(p99)];
+        run.late += simulated["rows_late"].as_u64().unwrap_or(0);
+    }
+    if let (Some(results), Some(engines)) = (results, engines) {
+        run.kafka_percent = Some(others[0]);
+        run.flink_percent = Some(others[1..].iter().sum());
+        // The agents have ended: the windows that are under way arrive.
+        thread::sleep(2 * Duration::from_secs(fleet.window()));
+        let (windows, delays) = results.end();
+        run.flink_ms = Some([0.5, 0.99].map(|share| quantile(&delays, share)));
+        let read = |site: &Site| Ok(of_csv(&fs::read_to_string(&site.rows)?));
+        let at_monitors: Vec<Windows> = sites.iter().map(read).collect::<Result<_>>()?;
+        run.windows = match &at_monitors[..] {
+            [one] => same_windows(one, &windows)?,
+            several => same_windows(&summed(several), &summed(&[windows]))?,
+        };
+        cancel(&sites[0].socket, &urls[0], &engines.flink.gateway())?;
+    }
+    Ok(run)
+}
+
+/// Places the job that reads the topics of all monitors.
+fn place_job(query: &str, urls: &[String], engines: &Engines) -> Result<()> {
+    let gateway = engines.flink.gateway();
+    let mut topics = Vec::new();
+    for url in urls {
+        let explained = Command::new(weir())
+            .args(["explain", "--flink", "--forward", url, "--name", "load"])
+            .arg(query)
+            .output()?;
+        let text = String::from_utf8_lossy(&explained.stdout).into_owned();
+        let topic = text.split_once("'topic' = '").map(|(_, rest)| rest);
+        let topic = topic.and_then(|rest| rest.split('\'').next());
+        topics.push(topic.context("a table has a topic")?.to_owned());
+    }
+    let topics = format!("topic={}", topics.join(";"));
     let began = Instant::now();
     loop {
-        let placed = Command::new(weir()).args(&place).output()?;
+        let placed = Command::new(weir())
+            .args(["fleet", "place", "load", query, "--on", "flink"])
+            .args(["--job-only", "--forward", &urls[0], "--gateway", &gateway])
+            .args(["--flink-with", &topics])
+            .output()?;
         if placed.status.success() {
-            break;
+            return Ok(());
         }
         // On a busy machine, the first job of a cluster takes longer than the command waits.
         ensure!(
@@ -193,71 +419,6 @@ fn measured(agents: usize, span: Duration, engines: Option<&Engines>) -> Result<
             String::from_utf8_lossy(&placed.stderr)
         );
     }
-    let same = format!("Rstream({QUERY}) every 1 s");
-    let at_monitor = folder.file("rows.csv");
-    let query = ["query", "--monitor", &socket, "--format", "csv", &same];
-    let _query = start(&weir(), &query, &at_monitor)?;
-    let results = url.as_deref().map(Results::watch).transpose()?;
-
-    let pid = monitor.0.id().to_string();
-    let [count, seconds] = [
-        agents.to_string(),
-        format!("{}s", (WARM_UP + span).as_secs() + 5),
-    ];
-    let simulate = [
-        "--agents",
-        &count,
-        "--monitor",
-        &socket,
-        "--monitor-pid",
-        &pid,
-        "--query",
-        QUERY,
-        "--for",
-        &seconds,
-        "--json",
-    ];
-    let program = root().join("target/release/examples/simulate");
-    let found = folder.file("simulated");
-    let mut simulation = start(&program, &simulate, &found)?;
-    wait_for_agents(&socket, agents)?;
-    thread::sleep(WARM_UP);
-    let mut pids = vec![monitor.0.id()];
-    pids.extend(engines.and_then(|e| e.kafka.pid()));
-    pids.extend(engines.into_iter().flat_map(|e| e.flink.pids()));
-    let counters = Counters::now(&pids)?;
-    thread::sleep(span);
-    let used = counters.since()?;
-    ensure!(
-        simulation.0.wait()?.success(),
-        "the agents failed: {}",
-        folder.file("simulated.log")
-    );
-
-    let simulated: Value = serde_json::from_str(&fs::read_to_string(&found)?)?;
-    let number = |value: &Value| value.as_f64().unwrap_or(0.0);
-    let delay = &simulated["delay_ms"];
-    let mut run = ScaleRun {
-        agents,
-        rows_per_second: number(&simulated["rows_acked_per_second"]),
-        messages_per_second: number(&simulated["messages_per_second"]),
-        monitor_percent: used.process_percent[0],
-        memory_per_agent: simulated["memory_per_agent_bytes"].as_i64().unwrap_or(0),
-        monitor_ms: [number(&delay["p50"]), number(&delay["p99"])],
-        late: simulated["rows_late"].as_u64().unwrap_or(0),
-        ..ScaleRun::default()
-    };
-    if let Some(results) = results {
-        run.kafka_percent = Some(used.process_percent[1]);
-        run.flink_percent = Some(used.process_percent[2..].iter().sum());
-        // The agents have ended: the windows that are under way arrive.
-        thread::sleep(2 * WINDOW);
-        let (windows, delays) = results.end();
-        run.flink_ms = Some([0.5, 0.99].map(|share| quantile(&delays, share)));
-        run.windows = same_windows(&of_csv(&fs::read_to_string(&at_monitor)?), &windows)?;
-        cancel(&socket, url.as_deref(), gateway.as_deref())?;
-    }
-    Ok(run)
 }
 
 fn wait_for_agents(socket: &str, agents: usize) -> Result<()> {
@@ -275,32 +436,18 @@ fn wait_for_agents(socket: &str, agents: usize) -> Result<()> {
             began.elapsed() < CONNECT_TIMEOUT,
             "{count} of {agents} agents are connected"
         );
-        thread::sleep(Duration::from_secs(1));
+        // The list of many hosts has a cost of its own.
+        thread::sleep(Duration::from_millis(1_000 + agents as u64));
     }
 }
 
-fn cancel(socket: &str, url: Option<&str>, gateway: Option<&str>) -> Result<()> {
-    let (Some(url), Some(gateway)) = (url, gateway) else {
-        return Ok(());
-    };
-    let cancelled = Command::new(weir())
-        .args([
-            "fleet",
-            "cancel",
-            "load",
-            "--monitor",
-            socket,
-            "--on",
-            "flink",
-        ])
-        .args(["--forward", url, "--gateway", gateway])
-        .output()?;
-    ensure!(
-        cancelled.status.success(),
-        "cancel: {}",
-        String::from_utf8_lossy(&cancelled.stderr)
-    );
-    Ok(())
+fn cancel(socket: &str, url: &str, gateway: &str) -> Result<()> {
+    execute(
+        Command::new(weir())
+            .args(["fleet", "cancel", "load", "--monitor", socket])
+            .args(["--on", "flink", "--forward", url, "--gateway", gateway])
+            .stdout(Stdio::null()),
+    )
 }
 
 /// The rows of Flink's job, as they arrive at a client.
@@ -368,6 +515,32 @@ fn of_csv(text: &str) -> Windows {
     windows
 }
 
+/// The counts and sums of several monitors, added; states of quantiles are not in their results.
+fn summed(monitors: &[Windows]) -> Windows {
+    let mut sums: BTreeMap<(&String, &str), [u64; 2]> = BTreeMap::new();
+    for (at, row) in monitors.iter().flatten() {
+        for row in row {
+            let fields: Vec<&str> = row.split(',').collect();
+            let [op, count, total, ..] = fields[..] else {
+                continue;
+            };
+            let sum = sums.entry((at, op)).or_default();
+            for (sum, text) in sum.iter_mut().zip([count, total]) {
+                *sum += text.parse::<u64>().unwrap_or(0);
+            }
+        }
+    }
+    let mut windows = Windows::new();
+    for ((at, op), [count, total]) in sums {
+        // Where one monitor has no such window, that of all is not complete.
+        if monitors.iter().all(|windows| windows.contains_key(at)) {
+            let rows = windows.entry(at.clone()).or_default();
+            rows.insert(format!("{op},{count},{total}"));
+        }
+    }
+    windows
+}
+
 /// The number of windows with the same rows, from the first to the last one that both have.
 fn same_windows(monitor: &Windows, flink: &Windows) -> Result<usize> {
     let of_both: Vec<&String> = monitor
@@ -395,85 +568,3 @@ fn quantile(sorted: &[f64], share: f64) -> f64 {
         count => sorted[((count - 1) as f64 * share).round() as usize],
     }
 }
-
-fn page(alone: &[ScaleRun], forwarded: &[ScaleRun], seconds: u64) -> String {
-    let mut page = format!(
-        "# A fleet beyond one monitor: costs\n\n\
-         ```\ncargo xtask experiments scale\n```\n\n\
-         The command wrote this page. Agents are simulated as in [load tests of a \
-         monitor](simulate.md), 10\nrequests per second each; protocol, monitor, Kafka (one broker, \
-         KRaft) and Flink (job manager, task\nmanager with one slot, SQL Gateway) are real and ran \
-         on the same two processors, {seconds} s for each\nfigure. Heartbeats are one second apart. \
-         The query, placed at the monitor and in Flink:\n\n```sql\n{}\n```\n\n",
-        QUERY.replace(" from", "\nfrom")
-    );
-    page += "## The monitor alone\n\n\
-             | agents | rows/s | messages/s | monitor, processors | per 1,000 agents | memory per \
-             agent | result p50 | p99 |\n| --- | --- | --- | --- | --- | --- | --- | --- |\n";
-    for run in alone {
-        page += &format!(
-            "| {} | {:.0} | {:.0} | {:.2} | {:.2} | {} KB | {:.0} ms | {:.0} ms |\n",
-            run.agents,
-            run.rows_per_second,
-            run.messages_per_second,
-            run.monitor_percent / 100.0,
-            per_thousand(run, run.monitor_percent),
-            run.memory_per_agent / 1_000,
-            run.monitor_ms[0],
-            run.monitor_ms[1],
-        );
-    }
-    page += "\n## With Kafka and Flink\n\n\
-             Processors; results are from the end of a window to the client.\n\n\
-             | agents | monitor | Kafka | Flink | per 1,000 agents | monitor's result p50, p99 | \
-             Flink's result p50, p99 | windows compared |\n\
-             | --- | --- | --- | --- | --- | --- | --- | --- |\n";
-    for run in forwarded {
-        let (kafka, flink) = (
-            run.kafka_percent.unwrap_or(0.0),
-            run.flink_percent.unwrap_or(0.0),
-        );
-        let [p50, p99] = run.flink_ms.unwrap_or([f64::NAN; 2]);
-        page += &format!(
-            "| {} | {:.2} | {:.2} | {:.2} | {:.2} | {:.0}, {:.0} ms | {:.0}, {:.0} ms | {} |\n",
-            run.agents,
-            run.monitor_percent / 100.0,
-            kafka / 100.0,
-            flink / 100.0,
-            per_thousand(run, run.monitor_percent + kafka + flink),
-            run.monitor_ms[0],
-            run.monitor_ms[1],
-            p50,
-            p99,
-            run.windows,
-        );
-    }
-    let late: u64 = alone.iter().chain(forwarded).map(|run| run.late).sum();
-    page += &format!(
-        "\nAll windows that both have contain the same rows, compared as texts. Rows that were \
-         late: {late}.\n"
-    );
-    page + SIZING
-}
-
-/// Processors for each thousand agents.
-fn per_thousand(run: &ScaleRun, percent: f64) -> f64 {
-    percent / 100.0 * 1_000.0 / run.agents as f64
-}
-
-/// What follows from the figures.
-const SIZING: &str = "
-## Which tier
-
-| fleet | tier |
-| --- | --- |
-| up to some thousands of hosts | one monitor |
-| the same, with history for weeks, replay, or programs that read Kafka | one monitor that forwards |
-| more | monitors for a part of the hosts each, which forward to one Kafka; Flink merges |
-
-A monitor's cost is that of the messages of its agents, so it grows with their number, and with the
-heartbeats and slides: a slide of 10 s instead of 1 s has a tenth of the rows. Kafka and Flink have a
-cost without agents, which the smallest fleet shows, and then that of a message per group, host and
-slide. Flink's results are later by the interval of the monitor's checkpoints and of the watermarks,
-one second each.
-";

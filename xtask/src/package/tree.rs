@@ -48,6 +48,14 @@ const FILES: &[(&str, &str)] = &[
         "usr/lib/tmpfiles.d/weir.conf",
     ),
     (
+        "packaging/flink/libraries.sh",
+        "usr/share/doc/weir/examples/flink/libraries.sh",
+    ),
+    (
+        "packaging/flink/pom.xml",
+        "usr/share/doc/weir/examples/flink/pom.xml",
+    ),
+    (
         "packaging/flink/weir/flink/ApproxCountDistinct.java",
         "usr/share/doc/weir/examples/flink/weir/flink/ApproxCountDistinct.java",
     ),
@@ -58,6 +66,22 @@ const FILES: &[(&str, &str)] = &[
     (
         "packaging/flink/weir/flink/LogLinear.java",
         "usr/share/doc/weir/examples/flink/weir/flink/LogLinear.java",
+    ),
+    (
+        "packaging/flink/weir/flink/MergedApproxCountDistinct.java",
+        "usr/share/doc/weir/examples/flink/weir/flink/MergedApproxCountDistinct.java",
+    ),
+    (
+        "packaging/flink/weir/flink/MergedDoubleQuantile.java",
+        "usr/share/doc/weir/examples/flink/weir/flink/MergedDoubleQuantile.java",
+    ),
+    (
+        "packaging/flink/weir/flink/MergedQuantile.java",
+        "usr/share/doc/weir/examples/flink/weir/flink/MergedQuantile.java",
+    ),
+    (
+        "packaging/flink/weir/flink/Partial.java",
+        "usr/share/doc/weir/examples/flink/weir/flink/Partial.java",
     ),
     (
         "packaging/flink/weir/flink/Quantile.java",

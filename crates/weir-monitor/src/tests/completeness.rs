@@ -10,14 +10,9 @@ const QUERY: &str = "SELECT host, a FROM S [Range 100 ns]";
 
 fn completeness(fleet: &Fleet) -> FleetCompleteness {
     let (_, running) = fleet.monitor.queries().next().expect("a query runs");
-    let agents: Vec<_> = fleet.monitor.agents().collect();
-    let up = agents.iter().filter(|a| a.session.is_some()).count();
-    let ended = agents.iter().filter(|a| a.ended).count();
-    fleet.monitor.completeness(
-        running,
-        (agents.len() - ended, up),
-        &fleet.monitor.requests_away(),
-    )
+    let hosts = fleet.monitor.count_fleet();
+    let away = fleet.monitor.requests_away();
+    fleet.monitor.completeness(running, &hosts, &away)
 }
 
 fn started(fleet: &mut Fleet, host: &str, instance: u64) -> (Link, ChannelId) {

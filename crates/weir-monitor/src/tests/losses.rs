@@ -74,7 +74,8 @@ fn forgotten() -> (Fleet, Host) {
 fn lost_rows(fleet: &Fleet) -> (u64, u64) {
     let (_, running) = fleet.monitor.queries().next().expect("a query runs");
     let away = fleet.monitor.requests_away();
-    let lost_rows = fleet.monitor.completeness(running, (1, 0), &away);
+    let hosts = fleet.monitor.count_fleet();
+    let lost_rows = fleet.monitor.completeness(running, &hosts, &away);
     (lost_rows.rows_lost, lost_rows.rows_away)
 }
 

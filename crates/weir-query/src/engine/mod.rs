@@ -46,6 +46,7 @@ use std::sync::Arc;
 
 use weir_model::{Batch, Declaration, Folded};
 
+pub use self::aggregate::PartialCombiner;
 use self::consolidate::Consolidate;
 use self::graph::{Edge, Graph, Node, Sources, Start};
 use self::source::Source;

@@ -28,7 +28,7 @@ use weir_runtime::run_loop::wall_clock;
 const ARRIVAL_PAUSE: Duration = Duration::from_millis(12);
 /// The pause before an agent connects again.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
-/// The interval of status messages.
+/// The interval of status messages, unless heartbeats are rarer.
 const STATUS_PAUSE: Duration = Duration::from_secs(1);
 /// The maximum number of messages with rows that wait for an ack, per agent.
 const AWAITED_MAX: usize = 4_096;
@@ -194,6 +194,7 @@ struct Agent<'a> {
     /// Bytes of each fragment's rows.
     sent: HashMap<ChannelId, u64>,
     status_at: Instant,
+    heartbeat: Duration,
 }
 
 impl<'a> Agent<'a> {
@@ -224,6 +225,7 @@ impl<'a> Agent<'a> {
             bytes_counted: 0,
             sent: HashMap::new(),
             status_at: Instant::now(),
+            heartbeat: STATUS_PAUSE,
         }
     }
 
@@ -236,7 +238,8 @@ impl<'a> Agent<'a> {
     ) -> WireError {
         // The protocol bounds it.
         let pace = |ns: Nanos| Duration::from_nanos(ns as u64);
-        let mut tick = ticks(pace(heartbeat), part);
+        self.heartbeat = pace(heartbeat);
+        let mut tick = ticks(self.heartbeat, part);
         loop {
             tokio::select! {
                 _ = tick.tick() => match self.tick().await {
@@ -244,7 +247,10 @@ impl<'a> Agent<'a> {
                     Err(error) => return receiver.receive().await.err().unwrap_or(error),
                 },
                 received = receiver.receive() => match received {
-                    Ok(MonitorMessage::HeartbeatInterval(ns)) => tick = ticks(pace(ns), part),
+                    Ok(MonitorMessage::HeartbeatInterval(ns)) => {
+                        self.heartbeat = pace(ns);
+                        tick = ticks(self.heartbeat, part);
+                    }
                     Ok(message) => self.apply(message),
                     Err(error) => return error,
                 },
@@ -310,7 +316,7 @@ impl<'a> Agent<'a> {
         let mut messages = Vec::new();
         self.core.step(&mut |message| messages.push(message));
         if self.status_at <= Instant::now() {
-            self.status_at += STATUS_PAUSE;
+            self.status_at += STATUS_PAUSE.max(self.heartbeat);
             messages.push(AgentMessage::Status(self.status()));
         }
         for message in messages {

@@ -29,16 +29,15 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::{oneshot, watch};
-use weir_model::Nanos;
 
 use crate::access::Access;
 use crate::address::DEFAULT_PORT;
 use crate::tls::{LoadedTls, ServerTls};
-use crate::{Address, WireError};
+use crate::{Address, FleetClock, WireError};
 use connections::Connections;
 use counters::Counters;
 use service::Shared;
@@ -72,15 +71,8 @@ pub struct ServerOptions {
     pub limits: Limits,
     /// The reason why all requests are rejected at first, such as `is a standby`.
     pub standby: Option<String>,
-    /// The clock of the fleet, in nanoseconds since the Unix epoch: this host's, except in tests of
-    /// agents whose clocks differ from it.
-    pub clock: fn() -> Nanos,
-}
-
-/// This host's clock.
-fn host_clock() -> Nanos {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    since.map_or(0, |since| since.as_nanos() as Nanos)
+    /// The clock of the fleet, to which agents synchronise.
+    pub clock: FleetClock,
 }
 
 impl Default for ServerOptions {
@@ -92,7 +84,7 @@ impl Default for ServerOptions {
             open: false,
             limits: Limits::default(),
             standby: None,
-            clock: host_clock,
+            clock: FleetClock::default(),
         }
     }
 }
@@ -144,7 +136,7 @@ impl Server {
         let (standby, standby_now) = watch::channel(options.standby.clone());
         let shared = Shared::new(
             limits,
-            options.clock,
+            options.clock.clone(),
             counters.clone(),
             rules_now,
             standby_now,

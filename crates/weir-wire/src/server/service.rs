@@ -16,7 +16,6 @@ use serde_json::json;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request as Call, Response, Status, Streaming};
-use weir_model::Nanos;
 
 use super::Rules;
 use super::connections::{ActiveRequest, Connection};
@@ -29,7 +28,7 @@ use super::session;
 use crate::access::{Credentials, Grant};
 use crate::event::{ClientReply, ResultUpdate};
 use crate::frame::texts::{TEXTS_BYTES_MAX, TEXTS_MAX, TextBudgets};
-use crate::{ClientRequest, Refusal, ReplySender, Role, ServerEvent};
+use crate::{ClientRequest, FleetClock, Refusal, ReplySender, Role, ServerEvent};
 
 /// The number of principals with a separate rate limit; those inactive for a second are removed.
 const RATES_MAX: usize = 10_000;
@@ -43,7 +42,7 @@ type ListStream<T> = tokio_stream::Iter<std::vec::IntoIter<Result<T, Status>>>;
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) limits: Limits,
-    pub(super) clock: fn() -> Nanos,
+    pub(super) clock: FleetClock,
     pub(super) counters: Arc<Counters>,
     pub(super) rules: watch::Receiver<Arc<Rules>>,
     /// The reason why all requests are rejected, while this monitor is a standby.
@@ -68,7 +67,7 @@ pub(super) struct Caller {
 impl Shared {
     pub(super) fn new(
         limits: Limits,
-        clock: fn() -> Nanos,
+        clock: FleetClock,
         counters: Arc<Counters>,
         rules: watch::Receiver<Arc<Rules>>,
         standby: watch::Receiver<Option<String>>,

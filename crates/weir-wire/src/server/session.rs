@@ -166,7 +166,7 @@ async fn receive(
             tokio::time::sleep(wait).await;
         }
         let unknown = intake.unknown();
-        let incoming = intake.receive(&message, (shared.clock)());
+        let incoming = intake.receive(&message, shared.clock.now());
         shared
             .counters
             .add(Count::MessagesUnknown, intake.unknown() - unknown);

@@ -150,9 +150,7 @@ impl<'a> Connection<'a> {
         let welcomed = state.welcomed(shared, welcome, version);
         let (resume, order) =
             welcomed.map_err(|why| format!("rejected the monitor at {}: {why}", dial.address))?;
-        let capabilities = &options.capabilities;
-        let is_wanted = version.has(Feature::Capabilities) && !capabilities.is_empty();
-        let capabilities = is_wanted.then(|| capabilities.clone());
+        let has_capabilities = version.has(Feature::Capabilities);
         Ok(Connection {
             options,
             dial,
@@ -160,7 +158,7 @@ impl<'a> Connection<'a> {
             orders,
             up,
             down,
-            sending: Sending::new(resume, capabilities, options.now.clone()),
+            sending: Sending::new(resume, has_capabilities, options.now.clone()),
             pending: VecDeque::from([order]),
             monitors: state.monitors,
             received_at: Instant::now(),

@@ -54,7 +54,7 @@ pub struct UplinkOptions {
     /// The first message on every connection; the uplink sets `held_bytes_max`.
     pub hello: Hello,
     /// The capabilities of the agent's sources, encoded: sent on every connection to a monitor
-    /// whose version supports them.
+    /// whose version supports them. A message with others replaces them.
     pub capabilities: Vec<u8>,
     /// The monitor's highest term of which an earlier process knows.
     pub leader: LeaderTerm,
@@ -181,6 +181,8 @@ struct State {
     texts: TextTable,
     /// The newest status, if it was not sent.
     status: Option<AgentBody>,
+    /// The capabilities of the agent's sources, encoded, and how often they have changed.
+    capabilities: (Vec<u8>, u64),
     shown: UplinkState,
     bytes_out: BTreeMap<ChannelId, u64>,
     /// The column of a channel's rows with the number of requests that each represents.
@@ -243,6 +245,7 @@ impl Uplink {
                 outbox: Outbox::new(room),
                 texts: TextTable::default(),
                 status: None,
+                capabilities: (std::mem::take(&mut options.capabilities), 0),
                 shown: UplinkState {
                     leader: options.leader,
                     ..UplinkState::default()
@@ -291,6 +294,10 @@ impl Uplink {
                 }
                 message => match AgentBody::try_from(message) {
                     Ok(body @ AgentBody::Status(_)) => state.status = Some(body),
+                    Ok(AgentBody::Capabilities(encoded)) => {
+                        let changes = state.capabilities.1 + 1;
+                        state.capabilities = (encoded, changes);
+                    }
                     Ok(body) => state.put(EncodedMessage::message(body)),
                     Err(malformed) => {
                         let at = self.shared.clock.to_monitor((self.now)());

@@ -23,8 +23,10 @@ const PINGS_MAX: usize = 16;
 pub(super) struct Sending {
     /// The number of the first message, until it was sent in `resume`.
     resume: Option<u64>,
-    /// The capabilities of the agent's sources, until they were sent.
-    capabilities: Option<Vec<u8>>,
+    /// The monitor reads capabilities.
+    has_capabilities: bool,
+    /// The capabilities that were sent: how often they had changed.
+    capabilities_sent: Option<u64>,
     /// How many texts were sent, and how many the pending message needs.
     texts_sent: u32,
     texts_needed: u32,
@@ -38,10 +40,11 @@ pub(super) struct Sending {
 
 impl Sending {
     /// For a new connection that starts with message `resume`.
-    pub fn new(resume: u64, capabilities: Option<Vec<u8>>, now: UplinkTime) -> Sending {
+    pub fn new(resume: u64, has_capabilities: bool, now: UplinkTime) -> Sending {
         Sending {
             resume: Some(resume),
-            capabilities,
+            has_capabilities,
+            capabilities_sent: None,
             texts_sent: 0,
             texts_needed: 0,
             message: None,
@@ -68,10 +71,16 @@ impl Sending {
         }
     }
 
+    /// Whether the capabilities are to be sent.
+    fn wants_capabilities(&self, state: &State) -> bool {
+        let (encoded, changes) = &state.capabilities;
+        self.has_capabilities && !encoded.is_empty() && self.capabilities_sent != Some(*changes)
+    }
+
     /// Whether there is something to send.
     pub fn has_next(&self, state: &mut State) -> bool {
         self.resume.is_some()
-            || self.capabilities.is_some()
+            || self.wants_capabilities(state)
             || self.ping_at <= Instant::now()
             || state.status.is_some()
             || self.message.is_some()
@@ -83,8 +92,10 @@ impl Sending {
         if let Some(number) = self.resume.take() {
             return Some(FromAgent::data(AgentBody::Resume(number)));
         }
-        if let Some(bytes) = self.capabilities.take() {
-            return Some(FromAgent::data(AgentBody::Capabilities(bytes)));
+        if self.wants_capabilities(state) {
+            let (encoded, changes) = &state.capabilities;
+            self.capabilities_sent = Some(*changes);
+            return Some(FromAgent::data(AgentBody::Capabilities(encoded.clone())));
         }
         if self.ping_at <= Instant::now() {
             return Some(self.ping());

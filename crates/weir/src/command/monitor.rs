@@ -3,13 +3,16 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use clap::Args;
 use signal_hook::consts::SIGHUP;
 use tracing::{error, info};
 use weir_query::engine::EngineOptions;
 use weir_tap::ebpf;
-use weir_wire::{EventQueue, Limits, Listen, Server, ServerOptions, socket_to_serve};
+use weir_wire::{
+    Dial, EventQueue, FleetClock, Limits, Listen, Server, ServerOptions, socket_to_serve,
+};
 
 use crate::args::LogArgs;
 use weir_alert::fleet::{FleetAlertFile, FleetAlerts};
@@ -22,7 +25,7 @@ use weir_runtime::config::{Changes, Loaded};
 use weir_runtime::failure::{Ending, Failure};
 use weir_runtime::output;
 use weir_runtime::quantity::nanos;
-use weir_runtime::run_loop::{Stop, wall_clock};
+use weir_runtime::run_loop::Stop;
 use weir_runtime::service::{Endpoint, ServiceStatus};
 use weir_sink::metrics::serve::MetricsServer;
 
@@ -41,6 +44,7 @@ const FORWARD: &str = "forward";
 #[command(after_help = "Examples:\n  \
     weir monitor --state /tmp/fleet                        a fleet on this host\n  \
     weir monitor --config /etc/weir/monitor.toml           as the systemd service does\n  \
+    weir monitor --upstream monitor.example.org            the monitor of a site\n  \
     weir monitor --config /etc/weir/monitor.toml --check   check the configuration\n\n\
     Next, run `weir agent` on each host; `weir query --monitor HOST` and `weir fleet` run anywhere.\n\n\
     Options on the command line override the configuration file. SIGHUP reloads the file.")]
@@ -60,6 +64,10 @@ pub struct MonitorArgs {
     /// [default: not forwarded]
     #[arg(long, value_name = "URL", value_parser = forward_url)]
     forward: Option<String>,
+    /// Be the agent of this monitor, HOST[:PORT], for the hosts of a site: its queries are answered
+    /// over the agents of both [default: none]
+    #[arg(long, value_name = "HOST")]
+    upstream: Option<String>,
     /// Share the state directory with other monitors, of which one leads: wait until it ends or no
     /// longer renews its lease, and take over within seconds. All are started with this option
     #[arg(long)]
@@ -113,7 +121,8 @@ pub fn run(args: &MonitorArgs, verbose: bool) -> Result<Ending, Failure> {
     if leadership.succession() == Succession::Expired {
         leader::detach_results(&config.state).map_err(state)?;
     }
-    let now = wall_clock();
+    let clock = options.clock.clone();
+    let now = clock.now();
     let mut monitor = Monitor::open(&config.state, engine_options(config), now).map_err(state)?;
     monitor.lead(leadership.term(), config.standby);
     let forwarder = Forwarder::open(&config.forward, &config.state.join(FORWARD))?;
@@ -131,6 +140,7 @@ pub fn run(args: &MonitorArgs, verbose: bool) -> Result<Ending, Failure> {
         Some(network) => network,
         None => Network::open(config, options, &status)?,
     };
+    let mut upstream = config.upstream.connect(&config.state, &clock)?;
     server.set_standby(None);
     info!(term = leadership.term(), "leading");
     status.started();
@@ -138,10 +148,12 @@ pub fn run(args: &MonitorArgs, verbose: bool) -> Result<Ending, Failure> {
         args,
         loaded,
         server,
+        clock: clock.clone(),
     };
     let signal = weir_monitor::run(
         &mut monitor,
         &mut events,
+        &clock,
         &stop,
         &mut |monitor, event, now| {
             match event {
@@ -158,6 +170,9 @@ pub fn run(args: &MonitorArgs, verbose: bool) -> Result<Ending, Failure> {
                         monitor.report(readings, &status, now);
                     }
                     alerts.advance(monitor);
+                    if let Some(upstream) = &mut upstream {
+                        upstream.advance(monitor, now);
+                    }
                 }
             }
             if again.swap(false, Ordering::Relaxed) {
@@ -169,6 +184,9 @@ pub fn run(args: &MonitorArgs, verbose: bool) -> Result<Ending, Failure> {
     );
     status.stopping();
     drop(metrics);
+    if let Some(upstream) = upstream {
+        upstream.close(&mut monitor, clock.now());
+    }
     registry.close(&mut monitor);
     alerts.close();
     monitor.end_forwarding();
@@ -241,6 +259,7 @@ struct Reload<'a> {
     args: &'a MonitorArgs,
     loaded: Loaded<MonitorConfig>,
     server: Server,
+    clock: FleetClock,
 }
 
 impl Reload<'_> {
@@ -263,13 +282,13 @@ impl Reload<'_> {
         let loaded = load(self.args)?;
         weir_monitor::check_queries(&loaded.config.queries)?;
         let file = alerts(&loaded.config)?;
-        if running.reload(file, monitor, wall_clock())? {
+        if running.reload(file, monitor, self.clock.now())? {
             info!("the alerts are those of the file as it is now");
         }
         self.server.reload()?;
         let config = &loaded.config;
-        monitor.set_pace(nanos(config.heartbeat.0), nanos(config.idle.0));
-        let reloaded = registry.reload(config, monitor, wall_clock());
+        monitor.set_pace(nanos(config.heartbeat.0), nanos(idle(config)));
+        let reloaded = registry.reload(config, monitor, self.clock.now());
         let changes = Changes::between(&self.loaded.config, config, config::APPLIED);
         self.loaded = loaded;
         reloaded.map_err(state)?;
@@ -291,6 +310,10 @@ fn load(args: &MonitorArgs) -> Result<Loaded<MonitorConfig>, Failure> {
     if let Some(forward) = &args.forward {
         config.forward.to = Some(forward.clone());
     }
+    if let Some(upstream) = &args.upstream {
+        Dial::to(upstream)?;
+        config.upstream.monitor = Some(upstream.clone());
+    }
     Ok(loaded)
 }
 
@@ -306,10 +329,16 @@ fn alerts(config: &MonitorConfig) -> Result<FleetAlertFile, Failure> {
     FleetAlertFile::read(file.as_deref(), routes.as_deref())
 }
 
+/// How long the monitor waits for an agent that is silent.
+fn idle(config: &MonitorConfig) -> Duration {
+    let default = MonitorConfig::default().idle;
+    config.upstream.idle(config.idle, default)
+}
+
 fn engine_options(config: &MonitorConfig) -> MonitorOptions {
     MonitorOptions {
         heartbeat: nanos(config.heartbeat.0),
-        exclude_after: nanos(config.idle.0),
+        exclude_after: nanos(idle(config)),
         agents_max: config.limits.agents,
         waiting_bytes_max: config.limits.intake.0,
         engine: EngineOptions {
@@ -337,6 +366,7 @@ fn server_options(config: &MonitorConfig) -> Result<ServerOptions, Failure> {
         tokens: config.tokens.clone(),
         limits: Limits {
             connections_max: config.limits.connections,
+            connections_per_address_max: config.limits.connections_per_address,
             ..Limits::default()
         },
         ..ServerOptions::default()

@@ -90,7 +90,7 @@ impl Interval {
     }
 
     /// Adds to the request counts of these groups.
-    fn count(&mut self, groups: impl Iterator<Item = (u32, u64)>) {
+    pub(super) fn count(&mut self, groups: impl Iterator<Item = (u32, u64)>) {
         if let Some(counts) = &mut self.requests {
             counts.resize(self.groups, 0);
             groups.for_each(|(group, requests)| counts[group as usize] += requests);

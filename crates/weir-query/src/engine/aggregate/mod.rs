@@ -6,6 +6,7 @@
 //! it. Where the result of a group changes, its old row is retracted and the new one inserted.
 
 mod call;
+mod combine;
 mod distinct_call;
 mod groups;
 mod interval;
@@ -18,6 +19,7 @@ mod unbounded;
 use weir_model::{Batch, Column, Schema, Type};
 
 use self::call::Call;
+pub use self::combine::PartialCombiner;
 use self::interval::empty_results;
 pub(super) use self::last::FinalGroups;
 pub(super) use self::tumbling::Tumbling;

@@ -6,8 +6,8 @@
 use std::sync::Arc;
 
 use proptest::prelude::*;
-use weir_model::{Catalog, Declaration, Shape, Value};
-use weir_query::engine::{Engine, EngineOptions};
+use weir_model::{Catalog, Declaration, Shape, Type, Value};
+use weir_query::engine::{Engine, EngineOptions, PartialCombiner};
 use weir_query::function::aggregate::AGGREGATES;
 use weir_query::plan::{Node, Window, wire};
 use weir_query::{Plan, place};
@@ -17,7 +17,7 @@ use super::{Query, agree, config, data, folding, numbers};
 use crate::support::feed::{self, Action, Event, Random};
 use crate::support::history::Element;
 use crate::support::oracle;
-use crate::support::run::Run;
+use crate::support::run::{Run, batch};
 use weir_query::window::{Range, Unbounded};
 
 const KEYS: &[&str] = &["", "a", "t", "a, t", "g", "f", "b + 1", "w"];
@@ -126,8 +126,9 @@ proptest! {
         let (fragment, monitor) = cut(&query.plan);
         let mut partials = Vec::new();
         for dealt in deal(&feed, agents, &mut random) {
-            partials.extend(given_of(&fragment, &dealt, &mut random));
+            partials.push(given_of(&fragment, &dealt, &mut random));
         }
+        let partials = combined_on_the_way(&fragment, partials, &mut random);
         let mut run = engine_over(&fragment, &mut random);
         let id = run.add(&monitor);
         run.begin(history.begin);
@@ -352,6 +353,52 @@ fn given_of(fragment: &Plan, feed: &[Event], random: &mut Random) -> Vec<Element
     agent.act(&feed::cut(feed, 1, random));
     assert_eq!(agent.query(id).failure, None);
     agent.query(id).emitted.clone()
+}
+
+/// The partials of several agents, some of which pass one or several monitors of sites.
+fn combined_on_the_way(
+    fragment: &Plan,
+    mut agents: Vec<Vec<Element>>,
+    random: &mut Random,
+) -> Vec<Element> {
+    let mut combiner = PartialCombiner::of(fragment).expect("it emits partials");
+    while agents.len() > 1 && random.below(4) > 0 {
+        let at = random.below(agents.len() as u64) as usize;
+        let mut site = agents.swap_remove(at);
+        if random.below(4) > 0 {
+            site.extend(agents.pop().expect("there is another one"));
+        }
+        site.sort_by_cached_key(|element| (element.ts, random.below(1 << 20)));
+        let batch = batch(&declaration(fragment), &site);
+        let pieces = match batch.is_empty() {
+            true => Vec::new(),
+            false => {
+                let cut = random.below(batch.len() as u64) as usize;
+                vec![batch.slice(0, cut), batch.slice(cut, batch.len() - cut)]
+            }
+        };
+        let combined = combiner.combine(&pieces).expect("they are partials");
+        let mut instants = std::collections::HashSet::new();
+        let row = |at| Element {
+            ts: combined.ts[at],
+            weight: 1,
+            row: combined.row(at).into(),
+        };
+        let rows: Vec<Element> = (0..combined.len()).map(row).collect();
+        let keys = fragment.schema.len() - states(fragment) - 1;
+        for element in &rows {
+            let key = format!("{} {:?}", element.ts, &element.row[..keys]);
+            assert!(instants.insert(key), "one row for each instant and group");
+        }
+        agents.push(rows);
+    }
+    agents.into_iter().flatten().collect()
+}
+
+/// The columns of a fragment that have states.
+fn states(fragment: &Plan) -> usize {
+    let fields = fragment.schema.fields.iter();
+    fields.filter(|field| field.ty == Type::Partial).count()
 }
 
 /// Merges partials in timestamp order, those of one instant in any order.

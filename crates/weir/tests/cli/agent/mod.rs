@@ -3,3 +3,4 @@
 mod live;
 pub mod monitor;
 mod replay;
+mod site;

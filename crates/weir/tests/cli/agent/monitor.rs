@@ -14,8 +14,8 @@ use weir_model::{Catalog, Nanos, Value};
 use weir_query::plan::wire;
 use weir_query::{CheckOptions, compile};
 use weir_wire::{
-    AgentMessage, ChannelId, EventQueue, Hello, Limits, MonitorMessage, NextEvent, Note, Server,
-    ServerEvent, ServerOptions, SessionId, Status, Welcome,
+    AgentMessage, ChannelId, EventQueue, FleetClock, Hello, Limits, MonitorMessage, NextEvent,
+    Note, Server, ServerEvent, ServerOptions, SessionId, Status, Welcome,
 };
 
 use crate::support::{Scratch, weir};
@@ -85,7 +85,7 @@ impl Monitor {
                 ..Limits::default()
             },
             open: true,
-            clock,
+            clock: FleetClock::of(clock),
             ..ServerOptions::default()
         };
         let (server, events) = Server::bind(options).unwrap();

@@ -17,6 +17,7 @@ pub mod processes;
 mod queries;
 mod restart;
 mod scripts;
+mod sites;
 mod standby;
 mod views;
 mod watch;

@@ -292,3 +292,36 @@ fn what_flink_cannot_write_is_refused_before_anything_is_placed() {
     let replaced = monitor.run(&["fleet", "place", "x", &other, "--replace", "--json"]);
     assert_eq!(replaced.fine().trim(), r#"{"placed":true,"query":"x"}"#);
 }
+
+#[test]
+fn the_libraries_of_flink_are_collected() {
+    let home = crate::support::Scratch::new();
+    let script = weir_testing::repository::root().join("packaging/flink/libraries.sh");
+    let folder = home.path().join("lib");
+    let collected = std::process::Command::new(script).arg(&folder).output();
+    let collected = collected.unwrap();
+    if !collected.status.success() {
+        let why = String::from_utf8_lossy(&collected.stdout).into_owned();
+        return skipped("the_libraries_of_flink_are_collected", why);
+    }
+    let files = std::fs::read_dir(&folder).unwrap();
+    let names: Vec<String> = files
+        .map(|file| file.unwrap().file_name().into_string().unwrap())
+        .collect();
+    for name in [
+        "flink-connector-kafka",
+        "kafka-clients",
+        "flink-avro",
+        "avro",
+        "weir-flink.jar",
+    ] {
+        assert!(names.iter().any(|file| file.starts_with(name)), "{names:?}");
+    }
+    // They are in Flink itself: twice, classes of one would not be those of the other.
+    for name in ["flink-core", "flink-table-common", "slf4j-api"] {
+        assert!(
+            !names.iter().any(|file| file.starts_with(name)),
+            "{names:?}"
+        );
+    }
+}

@@ -1,0 +1,202 @@
+//! [`SiteChannel`]: a fragment of the upstream monitor, as a query of this one.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use weir_model::{Batch, Nanos, Shape};
+use weir_query::engine::{PartialCombiner, QueryId, in_time_order};
+use weir_query::plan::Plan;
+use weir_sink::RelationView;
+use weir_wire::{AgentMessage, ChannelCost, ChannelId, ChannelTally};
+
+use crate::{FleetCompleteness, ResultObserver};
+
+/// The cause of losses that happened between the agents of the site and its monitor.
+const CAUSE: &str = "site";
+
+/// What the query has emitted since it was read last.
+#[derive(Default)]
+struct Emitted {
+    batches: Vec<Batch>,
+    completeness: Option<FleetCompleteness>,
+    /// Why the query has ended.
+    ended: Option<String>,
+}
+
+/// Receives the results of the query, in the thread of the monitor.
+#[derive(Clone, Default)]
+pub(super) struct SiteObserver(Arc<Mutex<Emitted>>);
+
+impl ResultObserver for SiteObserver {
+    fn write(&mut self, batch: &Batch) {
+        self.lock().batches.push(batch.clone());
+    }
+
+    fn complete(&mut self, completeness: &FleetCompleteness, _: &BTreeSet<String>) {
+        self.lock().completeness = Some(completeness.clone());
+    }
+
+    fn end(&mut self, why: &str) {
+        self.lock().ended = Some(why.to_owned());
+    }
+}
+
+impl SiteObserver {
+    fn lock(&self) -> MutexGuard<'_, Emitted> {
+        self.0.lock().expect("no panic while held")
+    }
+}
+
+/// See the module's documentation.
+pub(super) struct SiteChannel {
+    plan: Arc<Plan>,
+    query: QueryId,
+    observer: SiteObserver,
+    combiner: Option<PartialCombiner>,
+    /// Of a relation, what the agents have sent before the start was reported.
+    content: RelationView,
+    /// When the fragment was requested.
+    since: Nanos,
+    /// The instant from which rows are passed on, once it is known.
+    started: Option<Nanos>,
+    /// Requests in rows that were passed on.
+    passed: u64,
+    /// Requests lost and late at this monitor.
+    lost: u64,
+    /// Requests lost on the way to the upstream monitor.
+    dropped: u64,
+    rows_out: u64,
+}
+
+impl SiteChannel {
+    /// A channel for this fragment, whose query was started at `since` with this observer.
+    pub(super) fn new(
+        plan: Arc<Plan>,
+        query: QueryId,
+        observer: SiteObserver,
+        since: Nanos,
+    ) -> SiteChannel {
+        SiteChannel {
+            combiner: PartialCombiner::of(&plan),
+            plan,
+            query,
+            observer,
+            content: RelationView::default(),
+            since,
+            started: None,
+            passed: 0,
+            lost: 0,
+            dropped: 0,
+            rows_out: 0,
+        }
+    }
+
+    pub(super) fn query(&self) -> QueryId {
+        self.query
+    }
+
+    pub(super) fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    /// Adds the messages for what the query has emitted up to the watermark. The channel has
+    /// started once all agents that are connected run it, or after `timeout`.
+    ///
+    /// # Errors
+    /// Why the fragment has failed.
+    pub(super) fn take(
+        &mut self,
+        channel: ChannelId,
+        (watermark, now): (Nanos, Nanos),
+        timeout: Nanos,
+        messages: &mut Vec<AgentMessage>,
+    ) -> Result<(), String> {
+        let Emitted {
+            mut batches,
+            completeness,
+            ended,
+        } = std::mem::take(&mut *self.observer.lock());
+        if let Some(why) = ended {
+            return Err(why);
+        }
+        if let Some(known) = &completeness {
+            let lost = known.rows_lost.saturating_add(known.rows_late);
+            if lost > self.lost {
+                messages.push(AgentMessage::lost(channel, lost - self.lost, CAUSE));
+                self.lost = lost;
+            }
+            if known.hosts > 0 && known.hosts_failed >= known.hosts {
+                return Err("it failed at all hosts of the site".to_owned());
+            }
+        }
+        if self.started.is_none() {
+            let is_complete = |known: &FleetCompleteness| {
+                known.hosts_missing() == 0 && known.complete_from <= watermark
+            };
+            let is_ready = completeness.as_ref().is_some_and(is_complete);
+            let is_late = now.saturating_sub(self.since) > timeout;
+            let is_relation = self.plan.shape == Shape::Relation;
+            if is_relation {
+                batches
+                    .drain(..)
+                    .for_each(|batch| self.content.apply(&batch));
+            }
+            if !is_ready && !is_late {
+                return Ok(());
+            }
+            // A watermark that was sent before is not later.
+            self.started = Some(watermark);
+            messages.push(AgentMessage::started(channel, watermark));
+            if is_relation {
+                let content = std::mem::take(&mut self.content);
+                let next = watermark.saturating_add(1);
+                batches.push(content.snapshot(&self.plan.schema, next));
+            }
+        }
+        let started = self.started.unwrap_or(Nanos::MIN);
+        let later = |batch: &Batch| {
+            let first = batch.ts.partition_point(|&ts| ts <= started);
+            batch.slice(first, batch.len() - first)
+        };
+        let batches: Vec<Batch> = batches
+            .iter()
+            .map(later)
+            .filter(|batch| !batch.is_empty())
+            .collect();
+        if batches.is_empty() {
+            return Ok(());
+        }
+        let batch = match &mut self.combiner {
+            Some(combiner) => combiner.combine(&batches).map_err(|e| e.to_string())?,
+            None => in_time_order(&batches),
+        };
+        self.passed += batch.requests(self.plan.requests_column());
+        self.rows_out += batch.len() as u64;
+        messages.push(AgentMessage::Rows { channel, batch });
+        Ok(())
+    }
+
+    /// Counts requests that are lost on the way to the upstream monitor.
+    pub(super) fn lose(&mut self, requests: u64) {
+        self.dropped += requests;
+    }
+
+    /// The requests so far.
+    pub(super) fn tally(&self, channel: ChannelId) -> ChannelTally {
+        ChannelTally {
+            channel: channel.0,
+            produced: self.passed.saturating_add(self.lost),
+            lost: self.lost.saturating_add(self.dropped),
+        }
+    }
+
+    /// The cost so far.
+    pub(super) fn cost(&self, channel: ChannelId, bytes_out: u64) -> ChannelCost {
+        ChannelCost {
+            channel: channel.0,
+            rows_in: self.passed,
+            rows_out: self.rows_out,
+            bytes_out,
+        }
+    }
+}

@@ -1,0 +1,324 @@
+//! [`Upstream`]: this monitor as the agent of another one, for the hosts of a site.
+//!
+//! ```text
+//! agents of the site ──▶ this monitor ──▶ monitor of all sites ◀── other sites, agents
+//! ```
+//!
+//! 1. The other monitor starts fragments here as at any agent. Each runs as a query of this
+//!    monitor: its agents run the same fragment ([`SiteChannel`]).
+//! 2. Rows are passed on when the watermark of the site has passed them. Partial aggregates of one
+//!    group and interval are combined into one row, so that the other monitor receives as many rows
+//!    from a site as from one host.
+//! 3. The watermark of the site is that of the agent. Losses and late rows of the site are
+//!    reported as losses of the agent, and the number of hosts that responded with its status.
+//! 4. This monitor follows the clock of the other one, and its agents follow this one's, so that
+//!    all agree on the ends of intervals.
+//!
+//! State does not survive a restart of this monitor: the other one starts the fragments again, as
+//! at an agent that was killed.
+
+mod channel;
+mod config;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tracing::{debug, info, warn};
+use weir_model::{NANOS_PER_SECOND, Nanos, Shape};
+use weir_query::place::fleet::{Cut, Fragment, PlacementStrategy};
+use weir_query::plan::{Plan, wire};
+use weir_runtime::plans;
+use weir_runtime::run_loop::{process_usage, wall_clock};
+use weir_sink::InstantUnit;
+use weir_wire::message::Feature;
+use weir_wire::{
+    AgentMessage, ChannelId, ChannelTally, MonitorMessage, Status, Uplink, UplinkEvent,
+};
+
+use super::{Monitor, Publisher, PublisherLimits};
+use channel::{SiteChannel, SiteObserver};
+pub use config::UpstreamConfig;
+
+/// The shortest interval between two status messages.
+const STATUS_EVERY: Nanos = NANOS_PER_SECOND;
+
+/// The longest interval between two watermarks while no fragment emits rows.
+const WATERMARK_EVERY: Nanos = NANOS_PER_SECOND / 2;
+
+/// The interval of heartbeats until the other monitor sets another one.
+const HEARTBEAT: Nanos = NANOS_PER_SECOND / 20;
+
+/// Reasons for a missing connection that are logged once.
+const REASONS_MAX: usize = 16;
+
+/// Maximum bytes of the rows of a relation of the site.
+const RELATION_BYTES_MAX: usize = 512 << 20;
+
+/// Maximum number of ended channels whose tallies are sent.
+const ENDED_MAX: usize = 64;
+
+/// See the module's documentation.
+pub struct Upstream {
+    uplink: Uplink,
+    /// The number of the other monitor.
+    monitor: Option<u64>,
+    heartbeat: Nanos,
+    channels: BTreeMap<ChannelId, SiteChannel>,
+    /// The tallies of channels that have ended.
+    ended: Vec<ChannelTally>,
+    /// The last watermark that was sent.
+    watermark: Nanos,
+    /// When rows, and when the status were sent.
+    sent_at: Nanos,
+    status_at: Nanos,
+    /// The capabilities as last sent.
+    capabilities: Vec<u8>,
+    /// The reasons for the missing connection that were logged.
+    failures: Vec<String>,
+    /// Actions of the other monitor's alerts were refused.
+    has_refused_actions: bool,
+}
+
+impl Upstream {
+    /// Serves the monitor that `uplink` connects to.
+    pub fn new(uplink: Uplink) -> Upstream {
+        Upstream {
+            uplink,
+            monitor: None,
+            heartbeat: HEARTBEAT,
+            channels: BTreeMap::new(),
+            ended: Vec::new(),
+            watermark: Nanos::MIN,
+            sent_at: Nanos::MIN,
+            status_at: Nanos::MIN,
+            capabilities: Vec::new(),
+            failures: Vec::new(),
+            has_refused_actions: false,
+        }
+    }
+
+    /// Carries out what the other monitor has ordered, and sends what is due. To be called after
+    /// each advance of the monitor's time.
+    pub fn advance(&mut self, monitor: &mut Monitor, now: Nanos) {
+        while let Some(event) = self.uplink.receive(Duration::ZERO) {
+            self.apply(event, monitor, now);
+        }
+        let is_due = |at: Nanos, every: Nanos| now < at || now.saturating_sub(at) >= every;
+        if is_due(self.sent_at, self.heartbeat) {
+            self.sent_at = now;
+            self.send_rows(monitor, now);
+        }
+        if is_due(self.status_at, STATUS_EVERY.max(self.heartbeat)) {
+            self.status_at = now;
+            self.send_status(monitor);
+        }
+    }
+
+    /// Sends what has arrived, and announces the end; waits some seconds for the acknowledgement.
+    pub fn close(mut self, monitor: &mut Monitor, now: Nanos) {
+        self.send_rows(monitor, now);
+        self.send_status(monitor);
+        self.uplink.send(AgentMessage::Watermark(Nanos::MAX));
+        if !self.uplink.close() {
+            warn!("the upstream monitor has not acknowledged all messages; their rows are lost");
+        }
+    }
+
+    fn apply(&mut self, event: UplinkEvent, monitor: &mut Monitor, now: Nanos) {
+        match event {
+            UplinkEvent::Welcome {
+                channels,
+                heartbeat,
+            } => {
+                self.heartbeat = heartbeat;
+                let state = self.uplink.state();
+                let before = std::mem::replace(&mut self.monitor, state.monitor);
+                let is_other = before.is_some() && before != self.monitor;
+                let ended: Vec<ChannelId> = self.channels.keys().copied().collect();
+                for channel in ended {
+                    if is_other || !channels.contains(&channel) {
+                        self.stop(channel, monitor);
+                    }
+                }
+                if is_other {
+                    self.ended.clear();
+                }
+                self.failures.clear();
+                info!("connected to the upstream monitor");
+            }
+            UplinkEvent::Message(MonitorMessage::Start(start)) => {
+                let channel = ChannelId(start.channel);
+                if !self.channels.contains_key(&channel)
+                    && let Err(why) = self.start(channel, &start.fragment, monitor, now)
+                {
+                    self.uplink.send(AgentMessage::failed(channel, why));
+                }
+            }
+            UplinkEvent::Message(MonitorMessage::Stop(channel)) => {
+                self.stop(ChannelId(channel), monitor);
+            }
+            UplinkEvent::Message(MonitorMessage::HeartbeatInterval(every)) => {
+                self.heartbeat = every;
+            }
+            UplinkEvent::Message(MonitorMessage::Actions(actions)) => {
+                if !actions.actions.is_empty() && !self.has_refused_actions {
+                    self.has_refused_actions = true;
+                    let why = "actions of the upstream monitor's alerts are not carried out on the \
+                               hosts of a site; define these alerts at the monitor of the site";
+                    warn!("{why}");
+                    monitor.note(now, "actions_failed", why);
+                }
+            }
+            // Handled by the uplink.
+            UplinkEvent::Message(
+                MonitorMessage::Welcome(_) | MonitorMessage::Ack(_) | MonitorMessage::Pong(_),
+            ) => {}
+            UplinkEvent::Disconnected(why) => {
+                if !self.failures.contains(&why) {
+                    warn!(reason = %why, "not connected to the upstream monitor, retrying");
+                    if self.failures.len() >= REASONS_MAX {
+                        self.failures.remove(0);
+                    }
+                    self.failures.push(why);
+                }
+            }
+        }
+    }
+
+    /// Runs a fragment at the agents of the site.
+    fn start(
+        &mut self,
+        channel: ChannelId,
+        fragment: &[u8],
+        monitor: &mut Monitor,
+        now: Nanos,
+    ) -> Result<(), String> {
+        let plan = wire::decode(fragment, &monitor.catalog()).map_err(|e| e.to_string())?;
+        let plan = Arc::new(plan);
+        let observer = SiteObserver::default();
+        let limits = PublisherLimits {
+            clients_max: 0,
+            backlog_bytes_max: 0,
+            snapshot_bytes_max: match plan.shape {
+                // The rows are passed on, and are not stored.
+                Shape::Stream => 0,
+                Shape::Relation => RELATION_BYTES_MAX,
+            },
+            rows_per_second_max: usize::MAX,
+        };
+        let answer = plans::answer(&plan, InstantUnit::Nanoseconds, false, false);
+        let publisher = Publisher::new(answer, limits, Vec::new());
+        let publisher = publisher.observed_by(Box::new(observer.clone()));
+        let name = format!("upstream {}", channel.0);
+        let cut = relayed(plan.clone());
+        let query = monitor.start(&name, &cut, false, publisher, now);
+        let query = query.map_err(|error| error.to_string())?;
+        debug!(
+            channel = channel.0,
+            "the fragment is started at the agents of the site"
+        );
+        self.uplink.set_counts(channel, plan.requests_column());
+        let site = SiteChannel::new(plan, query, observer, now);
+        self.channels.insert(channel, site);
+        Ok(())
+    }
+
+    fn stop(&mut self, channel: ChannelId, monitor: &mut Monitor) {
+        let Some(site) = self.channels.remove(&channel) else {
+            return;
+        };
+        monitor.stop(site.query(), "the upstream monitor has stopped it");
+        self.ended.push(site.tally(channel));
+        if self.ended.len() > ENDED_MAX {
+            self.ended.remove(0);
+        }
+    }
+
+    /// Sends the rows up to the watermark, then the watermark.
+    fn send_rows(&mut self, monitor: &mut Monitor, now: Nanos) {
+        let watermark = monitor.watermark();
+        let mut messages = Vec::new();
+        let mut failed = Vec::new();
+        let timeout = monitor.options.exclude_after;
+        for (&channel, site) in &mut self.channels {
+            if let Err(why) = site.take(channel, (watermark, now), timeout, &mut messages) {
+                messages.push(AgentMessage::failed(channel, why));
+                failed.push(channel);
+            }
+        }
+        // Between the ends of slides no watermark is needed.
+        let next = self.watermark.saturating_add(1);
+        let emits = |site: &SiteChannel| site.plan().emitted_by(next) <= watermark;
+        let is_due = watermark.saturating_sub(self.watermark) >= WATERMARK_EVERY;
+        if watermark > self.watermark && (is_due || self.channels.values().any(emits)) {
+            self.watermark = watermark;
+            messages.push(AgentMessage::Watermark(watermark));
+        }
+        if !messages.is_empty() {
+            self.uplink.send_all(messages);
+        }
+        for channel in failed {
+            self.stop(channel, monitor);
+        }
+        for (channel, requests) in self.uplink.dropped() {
+            if let Some(site) = self.channels.get_mut(&channel) {
+                site.lose(requests);
+            }
+        }
+    }
+
+    fn send_status(&mut self, monitor: &Monitor) {
+        let capabilities = monitor.capabilities().encode();
+        if capabilities != self.capabilities {
+            self.capabilities.clone_from(&capabilities);
+            self.uplink.send(AgentMessage::Capabilities(capabilities));
+        }
+        let state = self.uplink.state();
+        let (memory, cpu_ns) = process_usage("self");
+        let (clock, own_time) = (self.uplink.clock(), wall_clock());
+        let bytes = |bytes: u64| i64::try_from(bytes).unwrap_or(i64::MAX);
+        let mut status = Status {
+            cpu_ns: cpu_ns.unwrap_or(0),
+            offset_ns: clock.offset_ns(own_time),
+            offset_error_ns: clock.error_ns(own_time),
+            memory_bytes: memory.unwrap_or(0),
+            waiting_bytes: bytes(state.waiting.bytes),
+            spooled_bytes: bytes(state.waiting.spooled_bytes),
+            ..monitor.status_of_agents()
+        };
+        let costs = self.channels.iter();
+        let bytes_out = |channel: &ChannelId| self.uplink.bytes_out(*channel);
+        status.channels = costs
+            .map(|(id, site)| site.cost(*id, bytes_out(id)))
+            .collect();
+        let present = self.channels.iter().map(|(id, site)| site.tally(*id));
+        status.tallies = self.ended.iter().copied().chain(present).collect();
+        if state
+            .version
+            .is_none_or(|version| !version.has(Feature::Actions))
+        {
+            (status.hosts, status.hosts_responded) = (0, 0);
+        }
+        self.uplink.send(AgentMessage::Status(status));
+    }
+}
+
+/// A query whose result is what the agents send for this fragment.
+fn relayed(plan: Arc<Plan>) -> Cut {
+    let fragment = Fragment {
+        plan: (*plan).clone(),
+        // The other monitor fills its own.
+        intake: Vec::new(),
+    };
+    let mut cut = Cut {
+        strategy: PlacementStrategy::Agent,
+        candidates: Vec::new(),
+        fragments: vec![fragment],
+        monitor: (*plan).clone(),
+        reasons: Vec::new(),
+    };
+    let source = cut.declaration(0, &Cut::source_name(0));
+    cut.monitor = (*Plan::source(source)).clone();
+    cut
+}

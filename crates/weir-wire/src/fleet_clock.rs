@@ -1,0 +1,77 @@
+//! [`FleetClock`]: the clock of a monitor, which its agents follow.
+
+use std::sync::{Arc, OnceLock};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use weir_model::Nanos;
+
+use crate::clock::Clock;
+
+/// The clock of a monitor, in nanoseconds since the Unix epoch: this host's, or that of another
+/// monitor whose agent this monitor is.
+#[derive(Clone, Debug)]
+pub struct FleetClock {
+    host: fn() -> Nanos,
+    /// The conversion to the time of the other monitor, once there is one.
+    followed: Arc<OnceLock<Arc<Clock>>>,
+}
+
+impl Default for FleetClock {
+    fn default() -> FleetClock {
+        FleetClock::of(host_clock)
+    }
+}
+
+impl FleetClock {
+    /// Another clock in place of this host's, for tests of agents whose clocks differ.
+    pub fn of(host: fn() -> Nanos) -> FleetClock {
+        FleetClock {
+            host,
+            followed: Arc::default(),
+        }
+    }
+
+    /// Follows the monitor to whose time `clock` converts, from its first measurement on. A clock
+    /// that follows one keeps to it.
+    pub fn follow(&self, clock: Arc<Clock>) {
+        // Only the first one counts.
+        let _ = self.followed.set(clock);
+    }
+
+    /// The time.
+    pub fn now(&self) -> Nanos {
+        let host = (self.host)();
+        match self.followed.get().filter(|clock| clock.is_synchronised()) {
+            Some(clock) => clock.to_monitor(host),
+            None => host,
+        }
+    }
+}
+
+/// This host's clock.
+fn host_clock() -> Nanos {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |since| since.as_nanos() as Nanos)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::Exchange;
+
+    #[test]
+    fn it_follows_another_monitor_once_that_is_measured() {
+        let clock = FleetClock::of(|| 1_000_000_000_000);
+        let other = Arc::new(Clock::new());
+        clock.follow(other.clone());
+        assert_eq!(clock.now(), 1_000_000_000_000);
+        // The other monitor is 5 s ahead.
+        other.update(Exchange {
+            left: 999_000_000_000,
+            came: 1_004_000_000_500,
+            answered: 1_004_000_000_500,
+            back: 999_000_001_000,
+        });
+        assert_eq!((clock.now() - 1_005_000_000_000).abs() / 1_000_000, 0);
+    }
+}
