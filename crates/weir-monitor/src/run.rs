@@ -1,6 +1,7 @@
 //! The loop of the monitor's thread: processes events of the network and advances time until a
 //! signal arrives.
 
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use weir_model::Nanos;
@@ -13,8 +14,12 @@ use weir_runtime::run_loop::Stop;
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// The minimum interval between steps of time, so that the heartbeats of a thousand agents do not
-/// cause a thousand steps.
-const TICK_NS: Nanos = 5_000_000;
+/// cause a thousand steps: a part of the interval of heartbeats, within bounds. A step visits all
+/// agents.
+const TICKS_NS: RangeInclusive<Nanos> = 5_000_000..=250_000_000;
+
+/// The number of steps in an interval of heartbeats, where the bounds permit it.
+const TICKS_OF_HEARTBEAT: Nanos = 20;
 
 /// Maximum number of events processed before time advances.
 const TURN: usize = 10_000;
@@ -33,6 +38,8 @@ pub fn run(
 ) -> Option<i32> {
     let mut ticked = Nanos::MIN;
     loop {
+        let tick_ns = monitor.options.heartbeat / TICKS_OF_HEARTBEAT;
+        let tick_ns = tick_ns.clamp(*TICKS_NS.start(), *TICKS_NS.end());
         let mut timeout = POLL_INTERVAL;
         for _ in 0..TURN {
             match events.next(timeout) {
@@ -47,13 +54,13 @@ pub fn run(
             }
             timeout = Duration::ZERO;
             // A continuous flow of messages does not prevent time from advancing.
-            if clock.now().saturating_sub(ticked) > 4 * TICK_NS {
+            if clock.now().saturating_sub(ticked) > 4 * tick_ns {
                 break;
             }
         }
         let now = clock.now();
         // A clock that was set back does not delay the next step.
-        if now < ticked || now.saturating_sub(ticked) >= TICK_NS {
+        if now < ticked || now.saturating_sub(ticked) >= tick_ns {
             ticked = now;
             monitor.tick(now);
             answer(monitor, None, now);

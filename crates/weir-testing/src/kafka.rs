@@ -31,6 +31,14 @@ pub struct Kafka {
     process: Option<Child>,
 }
 
+/// The ports of a broker.
+#[derive(Clone, Copy)]
+struct Ports {
+    port: u16,
+    secure_port: u16,
+    controller: u16,
+}
+
 /// The user of the port with TLS.
 #[derive(Clone, Copy, Debug)]
 pub struct KafkaUser<'a> {
@@ -62,14 +70,67 @@ impl Kafka {
         user: Option<KafkaUser<'_>>,
         options: &'static [&'static str],
     ) -> Result<Kafka> {
-        let java = fetched()?;
         let [port, secure_port, controller] = free_ports()?;
+        let ports = Ports {
+            port,
+            secure_port,
+            controller,
+        };
+        let quorum = format!("controller.quorum.bootstrap.servers=127.0.0.1:{controller}");
+        let mut kafka = Kafka::formatted(1, &ports, &quorum, user, options)?;
+        kafka.restart()?;
+        Ok(kafka)
+    }
+
+    /// Three brokers, each also a controller.
+    ///
+    /// # Errors
+    /// As [`Kafka::start`].
+    pub fn start_three() -> Result<[Kafka; 3]> {
+        let ports: [u16; 9] = free_ports()?;
+        let voters = (1..=3).map(|id| format!("{id}@127.0.0.1:{}", ports[3 * id - 1]));
+        let voters: Vec<String> = voters.collect();
+        let quorum = format!("controller.quorum.voters={}", voters.join(","));
+        let node = |id: usize| {
+            let [port, secure_port, controller] = [3, 2, 1].map(|back| ports[3 * id - back]);
+            let ports = Ports {
+                port,
+                secure_port,
+                controller,
+            };
+            Kafka::formatted(id, &ports, &quorum, None, &QUICK)
+        };
+        let mut brokers = [node(1)?, node(2)?, node(3)?];
+        // A broker accepts no connections before two of three controllers run.
+        for broker in &mut brokers {
+            broker.begin()?;
+        }
+        for broker in &mut brokers {
+            broker.wait()?;
+        }
+        Ok(brokers)
+    }
+
+    /// A broker with an empty folder of data, which does not run yet.
+    fn formatted(
+        id: usize,
+        ports: &Ports,
+        quorum: &str,
+        user: Option<KafkaUser<'_>>,
+        options: &'static [&'static str],
+    ) -> Result<Kafka> {
+        let java = fetched()?;
+        let Ports {
+            port,
+            secure_port,
+            controller,
+        } = *ports;
         let folder = Scratch::new();
         let data = folder.file("data");
         let mut properties = format!(
             "process.roles=broker,controller\n\
-             node.id=1\n\
-             controller.quorum.bootstrap.servers=127.0.0.1:{controller}\n\
+             node.id={id}\n\
+             {quorum}\n\
              controller.listener.names=CONTROLLER\n\
              log.dirs={data}\n\
              auto.create.topics.enable=false\n\
@@ -115,21 +176,22 @@ impl Kafka {
         let files = temporary(&folder);
         let formatting = [&QUICK[..], &[MEMORY, &files]].concat();
         let mut format = java.command(&formatting, "kafka.tools.StorageTool");
-        format.args(["format", "--standalone", "-t", CLUSTER, "-c", &file]);
+        format.args(["format", "-t", CLUSTER, "-c", &file]);
+        if quorum.contains("bootstrap") {
+            format.arg("--standalone");
+        }
         let output = format.stdin(Stdio::null()).output().context("java")?;
         if !output.status.success() {
             bail!("format: {}", String::from_utf8_lossy(&output.stderr));
         }
-        let mut kafka = Kafka {
+        Ok(Kafka {
             java,
             options,
             folder,
             port,
             secure_port,
             process: None,
-        };
-        kafka.restart()?;
-        Ok(kafka)
+        })
     }
 
     /// `HOST:PORT` for clients.
@@ -160,6 +222,15 @@ impl Kafka {
     /// # Errors
     /// When it does not start.
     pub fn restart(&mut self) -> Result<()> {
+        self.begin()?;
+        self.wait()
+    }
+
+    /// Starts the broker again, with its data.
+    ///
+    /// # Errors
+    /// When it does not start.
+    pub fn begin(&mut self) -> Result<()> {
         self.kill();
         let log = File::create(self.folder.file("log"))?;
         let files = temporary(&self.folder);
@@ -169,14 +240,24 @@ impl Kafka {
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)
             .stderr(log);
-        let mut process = java.spawn().context("java")?;
-        if let Err(why) = wait_for_port(&mut process, self.port, &self.folder.file("log")) {
-            let _ = process.kill();
-            let _ = process.wait();
-            return Err(why.context("the broker"));
-        }
-        self.process = Some(process);
+        self.process = Some(java.spawn().context("java")?);
         Ok(())
+    }
+
+    /// Waits until it accepts connections.
+    ///
+    /// # Errors
+    /// When it has ended.
+    pub fn wait(&mut self) -> Result<()> {
+        let log = self.folder.file("log");
+        let Some(process) = &mut self.process else {
+            bail!("the broker was not started");
+        };
+        let ready = wait_for_port(process, self.port, &log);
+        if ready.is_err() {
+            self.kill();
+        }
+        ready.context("the broker")
     }
 }
 

@@ -6,12 +6,19 @@ use super::{Fleet, ScaleRun};
 pub(super) fn page(alone: &[ScaleRun], forwarded: &[ScaleRun], seconds: u64) -> String {
     let mut page = format!(
         "# A fleet beyond one monitor: costs\n\n\
-         ```\ncargo xtask experiments scale --large 100000\n```\n\n\
+         ```\ncargo xtask experiments scale{}\n```\n\n\
          The command wrote this page. Agents are simulated as in [load tests of a \
          monitor](simulate.md);\nprotocol, monitors, Kafka (one broker, KRaft) and Flink (job \
          manager, task manager with one slot,\nSQL Gateway) are real. All of it ran on the same two \
          processors, {seconds} s at least for each figure.\nThe query, placed at the monitor and in \
          Flink:\n\n```sql\n{}\n```\n\n",
+        forwarded
+            .iter()
+            .find(|run| run.fleet.monitors > 1)
+            .map_or(String::new(), |run| format!(
+                " --large {}",
+                run.fleet.agents
+            )),
         Fleet::of_one_monitor(1).query().replace(" from", "\nfrom")
     );
     page += "## The monitor alone\n\n\
