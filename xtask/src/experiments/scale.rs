@@ -8,6 +8,7 @@
 
 mod page;
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::fs::{self, File};
@@ -162,6 +163,7 @@ pub fn run(args: &[String]) -> Result<()> {
     let engines = Engines {
         kafka: Kafka::start_with(None, JAVA)?,
         flink: FlinkCluster::start_with(1, JAVA)?,
+        runs: Cell::new(0),
     };
     // The code of Kafka and Flink is compiled while they run.
     println!("{:?}, to warm Kafka and Flink up", fleets[0]);
@@ -182,6 +184,8 @@ pub fn run(args: &[String]) -> Result<()> {
 struct Engines {
     kafka: Kafka,
     flink: FlinkCluster,
+    /// The number of runs so far: each has topics of its own.
+    runs: Cell<usize>,
 }
 
 /// A process that ends with this value.
@@ -316,11 +320,17 @@ impl Site {
 fn measured(fleet: Fleet, span: Duration, engines: Option<&Engines>) -> Result<ScaleRun> {
     let span = span.max(Duration::from_secs(3 * fleet.slide));
     let query = fleet.query();
+    if let Some(engines) = engines {
+        engines.runs.update(|runs| runs + 1);
+    }
     let mut sites = Vec::new();
     let mut urls = Vec::new();
     for number in 0..fleet.monitors {
-        let prefix = format!("scale{}m{number}", fleet.agents);
-        let url = engines.map(|e| format!("kafka://{}/{prefix}", e.kafka.address()));
+        let prefix = |run| format!("scale{run}m{number}");
+        let url = engines.map(|e| {
+            let prefix = prefix(e.runs.get());
+            format!("kafka://{}/{prefix}", e.kafka.address())
+        });
         let site = Site::start(&fleet, fleet.share(number), url.as_deref())?;
         execute(
             Command::new(weir())

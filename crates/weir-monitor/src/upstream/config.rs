@@ -97,11 +97,16 @@ impl UpstreamConfig {
         }
     }
 
-    /// Connects to the upstream monitor, if there is one; `clock` follows that of it.
+    /// Connects to the upstream monitor, if there is one, as the leader of this term; `clock` follows
+    /// that of it.
     ///
     /// # Errors
     /// When the token cannot be read, this host has no name, or the spool cannot be used.
-    pub fn connect(&self, state: &Path, clock: &FleetClock) -> Result<Option<Upstream>, Failure> {
+    pub fn connect(
+        &self,
+        (state, term): (&Path, u64),
+        clock: &FleetClock,
+    ) -> Result<Option<Upstream>, Failure> {
         let Some(monitor) = &self.monitor else {
             return Ok(None);
         };
@@ -123,12 +128,14 @@ impl UpstreamConfig {
             ..Hello::default()
         };
         let address = dial.addresses();
+        // A leader that is stopped keeps the directory of its process; the next one has another.
+        let spool = state.join(SPOOL).join(format!("{term}"));
         let uplink = Uplink::dial(UplinkOptions {
             room: OutboxCapacity {
                 memory_bytes: self.memory.0,
                 disk_bytes: self.spool.0 as u64,
             },
-            spool: Some(state.join(SPOOL)),
+            spool: Some(spool),
             shutdown_timeout: SHUTDOWN_TIMEOUT,
             ..UplinkOptions::new(dial, hello, Arc::new(wall_clock))
         })?;
@@ -138,10 +145,10 @@ impl UpstreamConfig {
     }
 
     /// How long this monitor waits for a silent agent, where its setting is `idle`: with an
-    /// upstream monitor, not longer than that one waits for this one.
-    pub fn idle(&self, idle: Time, default: Time) -> Duration {
+    /// upstream monitor, not longer than that one waits for this one, if `heartbeat` permits it.
+    pub fn idle(&self, idle: Time, default: Time, heartbeat: Time) -> Duration {
         match self.monitor.is_some() && idle == default {
-            true => IDLE,
+            true => IDLE.max(2 * heartbeat.0),
             false => idle.0,
         }
     }

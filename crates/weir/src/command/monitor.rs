@@ -140,7 +140,9 @@ pub fn run(args: &MonitorArgs, verbose: bool) -> Result<Ending, Failure> {
         Some(network) => network,
         None => Network::open(config, options, &status)?,
     };
-    let mut upstream = config.upstream.connect(&config.state, &clock)?;
+    let mut upstream = config
+        .upstream
+        .connect((&config.state, leadership.term()), &clock)?;
     server.set_standby(None);
     info!(term = leadership.term(), "leading");
     status.started();
@@ -332,7 +334,7 @@ fn alerts(config: &MonitorConfig) -> Result<FleetAlertFile, Failure> {
 /// How long the monitor waits for an agent that is silent.
 fn idle(config: &MonitorConfig) -> Duration {
     let default = MonitorConfig::default().idle;
-    config.upstream.idle(config.idle, default)
+    config.upstream.idle(config.idle, default, config.heartbeat)
 }
 
 fn engine_options(config: &MonitorConfig) -> MonitorOptions {

@@ -109,8 +109,11 @@ const SIZING: &str = "
 | more | monitors for a part of the hosts each, which forward to one Kafka; Flink merges |
 
 A monitor's cost is that of the messages of its agents, so it grows with their number, and with the
-heartbeats and slides: a slide of 10 s instead of 1 s has a tenth of the rows. Kafka and Flink have a
-cost without agents, which the smallest fleet shows, and then that of a message per group, host and
-slide. Flink's results are later by the interval of the monitor's checkpoints and of the watermarks,
-one second each.
+heartbeats and slides: a slide of 10 s instead of 1 s has a tenth of the rows. It is a little less
+than linear, since steps of time are shared. Each agent has a connection, so a process has as many
+agents as files (`LimitNOFILE`), and from one address `limits.connections_per_address`. Kafka and
+Flink have a cost without agents, which the smallest fleet shows, and then that of a message per
+group, host and slide. Flink's results are later by the interval of the monitor's checkpoints and of
+the watermarks, one second each. With [sites](fleet.md#sites), the upstream monitor has the
+connections and rows of as many hosts as there are sites.
 ";

@@ -1,7 +1,7 @@
 //! Monitors of sites that are agents of another monitor: its results are those of one host that
 //! observes everything.
 
-use super::processes::{Monitor, Process, dealt, sorted, until};
+use super::processes::{Monitor, Process, dealt, until};
 use crate::support::run;
 
 /// A group-by that agents answer with partial aggregates, of every kind of state.
@@ -38,7 +38,7 @@ fn until_connected(monitor: &Monitor, hosts: &[&str]) {
             let mut rows = listed.as_array().into_iter().flatten();
             rows.any(|row| row["host"] == **name && row["state"] == "up")
         };
-        hosts.iter().all(|name| is_up(name))
+        hosts.iter().all(is_up)
     });
 }
 
@@ -114,8 +114,14 @@ fn sites_answer_as_one_host_that_sees_everything() {
     let [own, upstream] = [&east, &top].map(|m| m.run(&["fleet", "hosts", "--json"]).fine());
     assert!(own.contains("\"a\"") && own.contains("\"b\""), "{own}");
     assert!(!upstream.contains("\"a\""), "{upstream}");
-    let at_site = east.holds("own");
-    assert!(without_instants(&at_site) != without_instants(&expected));
+    // The site's own query shares the fragment, and has the hosts of the site alone.
+    until("the site's own result is complete", || {
+        let shown = east.holds("own");
+        let rows = without_instants(&shown);
+        let counts = rows.iter().filter_map(|row| row.split(',').nth(1));
+        let counts = counts.filter_map(|count| count.parse::<u64>().ok());
+        counts.sum::<u64>() == 600
+    });
     crate::support::interrupt(&seconds);
     let seconds = super::processes::ended(seconds).out;
     let sums = |csv: &str| {
@@ -230,7 +236,6 @@ fn an_upstream_monitor_that_restarts_continues_its_queries() {
         [0, 0],
         "{shown}"
     );
-    assert!(!sorted(&east.printed()).is_empty());
 }
 
 #[test]
