@@ -196,11 +196,11 @@ fn each_message_arrives_while_brokers_are_killed() {
     send(&mut forwarder, 20);
     until_sent(&forwarder);
     // Each of them leads some partition, and was the one that answered first.
-    for at in 0..brokers.len() {
-        brokers[at].kill();
+    for broker in &mut brokers {
+        broker.kill();
         send(&mut forwarder, 20);
         until_sent(&forwarder);
-        brokers[at].restart().unwrap();
+        broker.restart().unwrap();
     }
     // All of them, for longer than any request is repeated.
     brokers.iter_mut().for_each(Kafka::kill);

@@ -382,7 +382,7 @@ fn combined_on_the_way(
         let row = |at| Element {
             ts: combined.ts[at],
             weight: 1,
-            row: combined.row(at).into(),
+            row: combined.row(at),
         };
         let rows: Vec<Element> = (0..combined.len()).map(row).collect();
         let keys = fragment.schema.len() - states(fragment) - 1;
