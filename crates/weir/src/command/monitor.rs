@@ -64,7 +64,7 @@ pub struct MonitorArgs {
     /// [default: not forwarded]
     #[arg(long, value_name = "URL", value_parser = forward_url)]
     forward: Option<String>,
-    /// Be the agent of the monitor on this host, for the hosts of a site: queries there are answered
+    /// Be the agent of the monitor on this host, for the hosts of a site: its queries are answered
     /// over the agents of both [default: none]
     #[arg(long, value_name = "HOST")]
     upstream: Option<String>,
