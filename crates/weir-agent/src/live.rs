@@ -35,6 +35,7 @@ use super::tally_file::TallyFile;
 use super::tap::SourceConfig;
 use crate::LeaderFile;
 use weir_runtime::device_names;
+use weir_runtime::logged_reasons::LoggedReasons;
 use weir_runtime::plans;
 use weir_runtime::run_loop::{CounterReading, Stop};
 use weir_runtime::service::ServiceStatus;
@@ -52,9 +53,6 @@ const HEARTBEAT: Duration = Duration::from_millis(50);
 
 /// At this number of waiting rows the loop does not wait for the next heartbeat.
 const WAITING_ROWS_MAX: usize = 1 << 16;
-
-/// Reasons for a missing connection that are logged once.
-const REASONS_MAX: usize = 16;
 
 /// How long an agent that ends waits for the remaining rows of the taps.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
@@ -125,7 +123,7 @@ pub struct Agent {
     /// The monitor of the last welcome.
     monitor: Option<u64>,
     /// The reasons for the missing connection that were logged.
-    gone: Vec<String>,
+    gone: LoggedReasons,
     /// The tallies can no longer be written.
     tallies_failed: bool,
     /// The actions of the monitor's alerts.
@@ -160,7 +158,7 @@ impl Agent {
             self_test: None,
             replayed: false,
             monitor: None,
-            gone: Vec::new(),
+            gone: LoggedReasons::default(),
             tallies_failed: false,
         }
     }
@@ -293,12 +291,8 @@ impl Agent {
     /// reasons alternate.
     fn disconnected(&mut self, why: String) {
         self.actions.disconnected();
-        if !self.gone.contains(&why) {
+        if self.gone.add(&why) {
             warn!(reason = %why, "not connected to the monitor, retrying");
-            if self.gone.len() >= REASONS_MAX {
-                self.gone.remove(0);
-            }
-            self.gone.push(why);
         }
     }
 

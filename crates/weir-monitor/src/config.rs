@@ -3,7 +3,6 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::upstream::UpstreamConfig;
 use serde::{Deserialize, Serialize};
 use weir_forward::ForwardConfig;
 use weir_model::{NANOS_PER_MICRO, NANOS_PER_SECOND};
@@ -14,6 +13,8 @@ use weir_runtime::service::MetricsConfig;
 use weir_sink::SINKS;
 use weir_wire::message::{HEARTBEAT_INTERVAL_NS, IDLE_WATERMARK_NS};
 use weir_wire::{Listen, ServerTls};
+
+use crate::upstream::UpstreamConfig;
 
 /// The default path of the configuration file.
 pub const FILE: &str = "/etc/weir/monitor.toml";

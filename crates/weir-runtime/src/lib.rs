@@ -9,6 +9,7 @@ pub mod http;
 pub mod inspection;
 pub mod lock;
 pub mod log;
+pub mod logged_reasons;
 pub mod names;
 pub mod output;
 pub mod plans;

@@ -224,7 +224,8 @@ struct Site {
     monitor: Running,
     /// The rows of the query at the monitor.
     rows: String,
-    _query: Option<Running>,
+    /// The client that writes them.
+    client: Option<Running>,
     simulation: Option<Running>,
 }
 
@@ -260,7 +261,7 @@ impl Site {
             folder,
             socket,
             monitor,
-            _query: None,
+            client: None,
             simulation: None,
         })
     }
@@ -269,7 +270,7 @@ impl Site {
     fn query(&mut self, fleet: &Fleet) -> Result<()> {
         let same = format!("Rstream({}) every {} s", fleet.query(), fleet.slide);
         let query = ["query", "--monitor", &self.socket, "--format", "csv", &same];
-        self._query = Some(start(&weir(), &query, &self.rows)?);
+        self.client = Some(start(&weir(), &query, &self.rows)?);
         Ok(())
     }
 
@@ -348,10 +349,12 @@ fn measured(fleet: Fleet, span: Duration, engines: Option<&Engines>) -> Result<S
     }
     let results = urls.first().map(|url| Results::watch(url)).transpose()?;
     // Agents of several monitors connect at the same time, and none ends before all are measured.
-    let connecting = Duration::from_millis(20) * fleet.share(0) as u32;
+    let connecting = match fleet.monitors {
+        1 => Duration::ZERO,
+        _ => Duration::from_millis(20) * fleet.share(0) as u32,
+    };
     for (number, site) in sites.iter_mut().enumerate() {
-        let rest = WARM_UP + span + Duration::from_secs(5);
-        let rest = rest + connecting.mul_f64(f64::from(u8::from(fleet.monitors > 1)));
+        let rest = WARM_UP + span + Duration::from_secs(5) + connecting;
         site.simulate(&fleet, fleet.share(number), rest)?;
     }
     for (number, site) in sites.iter().enumerate() {

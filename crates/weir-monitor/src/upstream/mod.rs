@@ -28,6 +28,7 @@ use tracing::{debug, info, warn};
 use weir_model::{NANOS_PER_SECOND, Nanos, Shape};
 use weir_query::place::fleet::{Cut, Fragment, PlacementStrategy};
 use weir_query::plan::{Plan, wire};
+use weir_runtime::logged_reasons::LoggedReasons;
 use weir_runtime::plans;
 use weir_runtime::run_loop::{process_usage, wall_clock};
 use weir_sink::InstantUnit;
@@ -48,9 +49,6 @@ const WATERMARK_EVERY: Nanos = NANOS_PER_SECOND / 2;
 
 /// The interval of heartbeats until the other monitor sets another one.
 const HEARTBEAT: Nanos = NANOS_PER_SECOND / 20;
-
-/// Reasons for a missing connection that are logged once.
-const REASONS_MAX: usize = 16;
 
 /// Maximum bytes of the rows of a relation of the site.
 const RELATION_BYTES_MAX: usize = 512 << 20;
@@ -75,7 +73,7 @@ pub struct Upstream {
     /// The capabilities as last sent.
     capabilities: Vec<u8>,
     /// The reasons for the missing connection that were logged.
-    failures: Vec<String>,
+    failures: LoggedReasons,
     /// Actions of the other monitor's alerts were refused.
     has_refused_actions: bool,
 }
@@ -93,7 +91,7 @@ impl Upstream {
             sent_at: Nanos::MIN,
             status_at: Nanos::MIN,
             capabilities: Vec::new(),
-            failures: Vec::new(),
+            failures: LoggedReasons::default(),
             has_refused_actions: false,
         }
     }
@@ -175,12 +173,8 @@ impl Upstream {
                 MonitorMessage::Welcome(_) | MonitorMessage::Ack(_) | MonitorMessage::Pong(_),
             ) => {}
             UplinkEvent::Disconnected(why) => {
-                if !self.failures.contains(&why) {
+                if self.failures.add(&why) {
                     warn!(reason = %why, "not connected to the upstream monitor, retrying");
-                    if self.failures.len() >= REASONS_MAX {
-                        self.failures.remove(0);
-                    }
-                    self.failures.push(why);
                 }
             }
         }

@@ -4,21 +4,18 @@ use super::{Fleet, ScaleRun};
 
 /// The page of these runs, each of which lasted `seconds` at least.
 pub(super) fn page(alone: &[ScaleRun], forwarded: &[ScaleRun], seconds: u64) -> String {
+    let large = forwarded.iter().find(|run| run.fleet.monitors > 1);
+    let option = large.map_or(String::new(), |run| {
+        format!(" --large {}", run.fleet.agents)
+    });
     let mut page = format!(
         "# A fleet beyond one monitor: costs\n\n\
-         ```\ncargo xtask experiments scale{}\n```\n\n\
+         ```\ncargo xtask experiments scale{option}\n```\n\n\
          The command wrote this page. Agents are simulated as in [load tests of a \
          monitor](simulate.md);\nprotocol, monitors, Kafka (one broker, KRaft) and Flink (job \
          manager, task manager with one slot,\nSQL Gateway) are real. All of it ran on the same two \
          processors, {seconds} s at least for each figure.\nThe query, placed at the monitor and in \
          Flink:\n\n```sql\n{}\n```\n\n",
-        forwarded
-            .iter()
-            .find(|run| run.fleet.monitors > 1)
-            .map_or(String::new(), |run| format!(
-                " --large {}",
-                run.fleet.agents
-            )),
         Fleet::of_one_monitor(1).query().replace(" from", "\nfrom")
     );
     page += "## The monitor alone\n\n\
@@ -71,7 +68,7 @@ pub(super) fn page(alone: &[ScaleRun], forwarded: &[ScaleRun], seconds: u64) -> 
         "\nAll windows that both have contain the same rows, compared as texts; of several monitors, \
          counts and\nsums are added and compared. Rows that were late: {late}.\n"
     );
-    if let Some(run) = forwarded.iter().find(|run| run.fleet.monitors > 1) {
+    if let Some(run) = large {
         page += &format!(
             "\nIn the fleet of {} agents each has one request per second, heartbeats are {} s apart, \
              the query\nhas `[range {} s slide {} s]`, and each monitor has a topic that the one job \

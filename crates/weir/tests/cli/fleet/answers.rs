@@ -1,19 +1,11 @@
 //! The result of a fleet equals that of one host that observes everything.
 
-use super::processes::{Monitor, dealt, ended, until};
+use super::processes::{Monitor, dealt, ended, until, without_instants};
 use crate::support::{interrupt, run};
 
 /// A relation over all rows.
 const BY_OP: &str =
     "select op, count(*), sum(bytes), max(sector), avg(latency) from IO group by op";
-
-/// The lines of a CSV without their first column, sorted.
-fn without_instants(csv: &str) -> Vec<&str> {
-    let rest = |line| str::split_once(line, ',').map_or("", |(_, rest)| rest);
-    let mut lines: Vec<&str> = csv.lines().map(rest).collect();
-    lines.sort_unstable();
-    lines
-}
 
 #[test]
 fn a_fleet_answers_as_one_host_does_that_sees_everything() {

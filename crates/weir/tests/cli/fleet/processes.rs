@@ -190,18 +190,26 @@ impl Monitor {
 
     /// The same with more arguments.
     pub fn agents_with(&self, traces: &[String], more: &[&str]) -> Vec<Process> {
-        let now = std::time::UNIX_EPOCH.elapsed().unwrap().as_nanos();
-        let begin = now + Duration::from_secs(8).as_nanos();
-        let shift = format!("{}ns", begin - REQUESTS_BEGIN_NS);
-        let agent = |(trace, host): (&String, &str)| {
-            let state = self.home.path().join(host);
-            let state = state.to_str().unwrap();
-            let args = ["agent", "--monitor", &self.address, "--host", host];
-            let replay = ["--from", trace, "--shift", &shift, "--state", state];
-            Process::start(&[&args[..], &replay, more].concat())
-        };
-        traces.iter().zip(["a", "b", "c"]).map(agent).collect()
+        let hosts = traces.iter().zip(["a", "b", "c"]);
+        let hosts: Vec<_> = hosts.map(|(trace, host)| (self, host, trace)).collect();
+        agents_of(&hosts, more)
     }
+}
+
+/// Agents of these monitors, on these hosts, each of which replays one trace of [`requests`] as
+/// [`Monitor::agents`].
+pub fn agents_of(hosts: &[(&Monitor, &str, &String)], more: &[&str]) -> Vec<Process> {
+    let now = std::time::UNIX_EPOCH.elapsed().unwrap().as_nanos();
+    let begin = now + Duration::from_secs(8).as_nanos();
+    let shift = format!("{}ns", begin - REQUESTS_BEGIN_NS);
+    let agent = |(monitor, host, trace): &(&Monitor, &str, &String)| {
+        let state = monitor.home.path().join(host);
+        let state = state.to_str().unwrap();
+        let args = ["agent", "--monitor", &monitor.address, "--host", host];
+        let replay = ["--from", trace, "--shift", &shift, "--state", state];
+        Process::start(&[&args[..], &replay, more].concat())
+    };
+    hosts.iter().map(agent).collect()
 }
 
 fn begin(home: &Scratch, listen: &str) -> (Process, String) {
@@ -241,6 +249,14 @@ pub fn dealt(home: &Scratch, count: usize) -> (String, [String; 3]) {
 pub fn ended(child: Child) -> CommandOutput {
     let output: Output = child.wait_with_output().unwrap();
     CommandOutput::of(output)
+}
+
+/// The lines of a CSV without their first column, sorted.
+pub fn without_instants(csv: &str) -> Vec<&str> {
+    let rest = |line| str::split_once(line, ',').map_or("", |(_, rest)| rest);
+    let mut lines: Vec<&str> = csv.lines().map(rest).collect();
+    lines.sort_unstable();
+    lines
 }
 
 /// The lines of a text, sorted.

@@ -1,8 +1,8 @@
 //! Monitors of sites that are agents of another monitor: its results are those of one host that
 //! observes everything.
 
-use super::processes::{Monitor, Process, dealt, until};
-use crate::support::run;
+use super::processes::{Monitor, Process, agents_of, dealt, ended, until, without_instants};
+use crate::support::{Scratch, interrupt, run};
 
 /// A group-by that agents answer with partial aggregates, of every kind of state.
 const BY_OP: &str = "select op, count(*), sum(bytes), max(sector), avg(latency), p99(latency), \
@@ -21,14 +21,6 @@ fn site(name: &str, upstream: &Monitor) -> Monitor {
     ))
 }
 
-/// The lines of a CSV without their first column, sorted.
-fn without_instants(csv: &str) -> Vec<&str> {
-    let rest = |line| str::split_once(line, ',').map_or("", |(_, rest)| rest);
-    let mut lines: Vec<&str> = csv.lines().map(rest).collect();
-    lines.sort_unstable();
-    lines
-}
-
 /// Waits until this number of hosts is connected.
 fn until_connected(monitor: &Monitor, hosts: &[&str]) {
     until("the sites are connected", || {
@@ -40,20 +32,6 @@ fn until_connected(monitor: &Monitor, hosts: &[&str]) {
         };
         hosts.iter().all(is_up)
     });
-}
-
-/// Agents on these hosts, each of which replays one trace; all traces begin at the same time.
-fn agents(of: &[(&Monitor, &str, &String)], more: &[&str]) -> Vec<Process> {
-    let now = std::time::UNIX_EPOCH.elapsed().unwrap().as_nanos();
-    let shift = format!("{}ns", now + 8_000_000_000 - 1_172_163_603_000_000_000);
-    let agent = |(monitor, host, trace): &(&Monitor, &str, &String)| {
-        let state = monitor.home.path().join(host);
-        let state = state.to_str().unwrap();
-        let args = ["agent", "--monitor", &monitor.address, "--host", host];
-        let replay = ["--from", trace, "--shift", &shift, "--state", state];
-        Process::start(&[&args[..], &replay, more].concat())
-    };
-    of.iter().map(agent).collect()
 }
 
 /// A query of a monitor, as `weir fleet queries` lists it.
@@ -89,7 +67,7 @@ fn sites_answer_as_one_host_that_sees_everything() {
     east.place("own", BY_OP);
     let seconds = top.begin(&["fleet", "watch", "seconds", "--format", "csv"]);
     let [a, b, c] = &parts;
-    let _agents = agents(&[(&east, "a", a), (&east, "b", b), (&north, "c", c)], &[]);
+    let _agents = agents_of(&[(&east, "a", a), (&east, "b", b), (&north, "c", c)], &[]);
     let one = |query: &str| {
         let args = ["query", "--from", &all, "--final", "--format", "csv", query];
         run(&args).fine()
@@ -122,8 +100,8 @@ fn sites_answer_as_one_host_that_sees_everything() {
         let counts = counts.filter_map(|count| count.parse::<u64>().ok());
         counts.sum::<u64>() == 600
     });
-    crate::support::interrupt(&seconds);
-    let seconds = super::processes::ended(seconds).out;
+    interrupt(&seconds);
+    let seconds = ended(seconds).out;
     let sums = |csv: &str| {
         let field = |line: &str, at: usize| line.rsplit(',').nth(at).unwrap().parse::<u64>();
         let rows = csv.lines().skip(1);
@@ -151,8 +129,8 @@ fn what_is_missing_in_a_site_is_missing_upstream() {
     let (_, parts) = dealt(&top.home, 90);
     top.place("ops", "select host, count(*) from IO group by host");
     let [a, b, c] = &parts;
-    let mut first = agents(&[(&east, "a", a), (&east, "b", b)], &[]);
-    let _other = agents(&[(&top, "c", c)], &[]);
+    let mut first = agents_of(&[(&east, "a", a), (&east, "b", b)], &[]);
+    let _other = agents_of(&[(&top, "c", c)], &[]);
     let hosts = |known: u64, responded: u64| {
         until("the hosts are counted", || {
             let shown = query(&top, "ops");
@@ -202,7 +180,7 @@ fn an_upstream_monitor_that_restarts_continues_its_queries() {
         "select host, count(*), sum(bytes) from IO group by host",
     );
     let [a, b, _] = &parts;
-    let _agents = agents(&[(&east, "a", a), (&east, "b", b)], &[]);
+    let _agents = agents_of(&[(&east, "a", a), (&east, "b", b)], &[]);
     until("some rows are there", || {
         top.holds("count").lines().count() > 1
     });
@@ -240,7 +218,7 @@ fn an_upstream_monitor_that_restarts_continues_its_queries() {
 
 #[test]
 fn a_wrong_upstream_is_a_clear_error() {
-    let home = crate::support::Scratch::new();
+    let home = Scratch::new();
     let config = home.write(
         "monitor.toml",
         "[upstream]\nmonitor = \"east:99999\"\ncertificate = \"site.crt\"\nmemory = \"1 KiB\"\n",
