@@ -31,14 +31,14 @@ use super::folds::{self, Folds};
 use super::own_stream::Own;
 use super::service::Service;
 use super::shedding::{Budget, Shedding};
-use super::tally_file::TallyFile;
 use super::tap::SourceConfig;
-use crate::LeaderFile;
 use weir_runtime::device_names;
+use weir_runtime::leader_file::LeaderFile;
 use weir_runtime::logged_reasons::LoggedReasons;
 use weir_runtime::plans;
 use weir_runtime::run_loop::{CounterReading, Stop};
 use weir_runtime::service::ServiceStatus;
+use weir_runtime::tally_file::TallyFile;
 use weir_sink::metrics::Family;
 
 /// The maximum sleep of the loop when there is no work.

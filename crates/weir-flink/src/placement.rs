@@ -16,13 +16,13 @@ use weir_runtime::failure::Failure;
 
 use crate::gateway::{FlinkAddress, FlinkError, FlinkSession};
 use crate::job::FlinkJob;
-use crate::rest::FlinkRest;
+use crate::rest::{FlinkRest, FlinkSlots};
 use crate::results::{JobDescription, window_ends};
 
 /// How long to wait for the tasks of a job that was started.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// How long to wait where no slot is free.
+/// How long to wait where other jobs use all slots.
 const SLOT_TIMEOUT: Duration = Duration::from_secs(8);
 
 /// How long to wait for the topics of what is forwarded, which a monitor creates.
@@ -404,9 +404,11 @@ impl JobPlacement<'_> {
                 return Ok(None);
             }
             let slots = rest.as_ref().and_then(|rest| rest.slots().ok());
+            // Without other jobs, task managers keep their slots for jobs of a job manager that has
+            // ended, for `taskmanager.slot.timeout`. Without any slot, Flink may start a task
+            // manager for the job.
             let timeout = match slots {
-                Some((0, total)) if total > 0 => SLOT_TIMEOUT,
-                // Without any, Flink may start a task manager for the job.
+                Some(slots) if slots.free == 0 && slots.total > 0 && slots.jobs > 1 => SLOT_TIMEOUT,
                 _ => START_TIMEOUT,
             };
             if began.elapsed() > timeout {
@@ -441,13 +443,13 @@ fn why_it_waits(rest: Option<&FlinkRest>, job: &FlinkJob) -> String {
         0 => None,
         _ => rest.slots().ok(),
     };
-    if slots.is_none_or(|(free, _)| free > 0)
+    if slots.is_none_or(|slots| slots.free > 0)
         && let Ok(Some(failure)) = rest.failure(&job.id)
     {
         return format!("it is {}, after a failure: {failure}", job.state);
     }
     match slots {
-        Some((0, total)) => format!(
+        Some(FlinkSlots { free: 0, total, .. }) => format!(
             "Flink has no free slot ({total} in all): add task managers, or cancel other jobs; the \
              job starts when there is one"
         ),

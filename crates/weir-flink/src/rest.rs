@@ -10,6 +10,17 @@ use crate::gateway::{FlinkAddress, FlinkClient, FlinkError, FlinkSession};
 /// The longest time of a request: without answers, a job is placed as well.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// The slots of a cluster.
+#[derive(Clone, Copy, Debug)]
+pub struct FlinkSlots {
+    /// Those that no task has.
+    pub free: u64,
+    /// All of them.
+    pub total: u64,
+    /// The jobs that have not ended, with those that wait for slots.
+    pub jobs: u64,
+}
+
 /// The REST API of the job manager that a gateway uses.
 pub struct FlinkRest {
     client: FlinkClient,
@@ -90,13 +101,17 @@ impl FlinkRest {
             .filter(|text| !text.is_empty()))
     }
 
-    /// The slots of all task managers that are free, and all of them.
+    /// The slots of all task managers, and the jobs that wait for them or use them.
     ///
     /// # Errors
     /// If the job manager cannot be reached.
-    pub fn slots(&self) -> Result<(u64, u64), FlinkError> {
+    pub fn slots(&self) -> Result<FlinkSlots, FlinkError> {
         let found: Value = self.client.get("/overview")?;
         let count = |key: &str| found[key].as_u64().unwrap_or(0);
-        Ok((count("slots-available"), count("slots-total")))
+        Ok(FlinkSlots {
+            free: count("slots-available"),
+            total: count("slots-total"),
+            jobs: count("jobs-running"),
+        })
     }
 }

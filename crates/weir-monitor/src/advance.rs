@@ -9,7 +9,7 @@ use weir_query::engine::{EngineOutput, QueryId};
 use weir_wire::ChannelId;
 
 use super::agents::{AgentId, AgentState};
-use super::completeness::{FleetCompleteness, HostCounts};
+use super::completeness::{FleetCompleteness, HostCounts, SitesInChannel};
 use super::recovery::Phase;
 use super::time::Pace;
 use super::{ALERT_STATES, ALERTS, Failed, HOSTS, Monitor, OWN_STREAM, Running};
@@ -224,12 +224,18 @@ impl Monitor {
     /// The hosts of the fleet, those behind the monitors of sites included.
     pub(super) fn count_fleet(&self) -> HostCounts {
         let mut counts = HostCounts::default();
-        for agent in self.agents.values().filter(|agent| !agent.ended) {
-            let (hosts, responded) = agent.hosts();
-            counts.known += hosts;
-            if agent.session.is_some() {
-                counts.up += responded;
-                counts.agents_up += 1;
+        for (id, agent) in self.agents.iter().filter(|(_, agent)| !agent.ended) {
+            let is_up = agent.session.is_some();
+            match &agent.site {
+                Some(site) => {
+                    counts.known += u64::from(site.hosts);
+                    counts.of_sites += u64::from(if is_up { site.responded } else { 0 });
+                    counts.sites.push(*id);
+                }
+                None => {
+                    counts.known += 1;
+                    counts.up += u64::from(is_up);
+                }
             }
         }
         counts
@@ -248,7 +254,7 @@ impl Monitor {
         let mut all = FleetCompleteness {
             at: self.watermark,
             hosts: hosts.known,
-            hosts_responded: hosts.up,
+            hosts_responded: hosts.up + hosts.of_sites,
             complete_from: running.since,
             restarted_at: running.restarted_at,
             ..FleetCompleteness::default()
@@ -258,11 +264,15 @@ impl Monitor {
                 continue;
             };
             let since = channel.account.since(*before);
-            let missing = hosts.agents_up.saturating_sub(channel.live as u64);
-            let responded = hosts.up.saturating_sub(missing);
+            let sites = hosts.sites.iter().filter_map(|site| self.agents.get(site));
+            let sites = SitesInChannel::of(*id, sites);
+            let live = (channel.live as u64).saturating_sub(sites.live);
+            let responded = live.min(hosts.up) + sites.responded;
             all.hosts_responded = all.hosts_responded.min(responded);
-            all.hosts_failed = all.hosts_failed.max(channel.failed as u64);
+            let failed = (channel.failed as u64).saturating_sub(sites.failed) + sites.hosts_failed;
+            all.hosts_failed = all.hosts_failed.max(failed);
             let requests_away = away.get(id).copied().unwrap_or(0);
+            let requests_away = requests_away.saturating_add(sites.requests_away);
             all.rows_lost = all.rows_lost.saturating_add(since.lost);
             all.rows_late = all.rows_late.saturating_add(since.late);
             all.rows_away = all.rows_away.saturating_add(requests_away);

@@ -8,7 +8,9 @@ use weir_model::{Capabilities, Host, HostState, Nanos, Symbol};
 use weir_sink::RelationView;
 use weir_tap::ebpf::CheckStatus;
 use weir_wire::message::EARLIER_MAX;
-use weir_wire::{ChannelId, EarlierProcess, MonitorMessage, Peer, SessionId, Status};
+use weir_wire::{
+    ChannelHosts, ChannelId, EarlierProcess, MonitorMessage, Peer, SessionId, SiteHosts, Status,
+};
 
 use super::account::{Account, Instants};
 use super::channels::{Channel, Channels};
@@ -84,6 +86,8 @@ pub struct AgentState {
     pub account: Account,
     /// Requests of channels that no longer run.
     pub requests_stray: u64,
+    /// The hosts behind it, if it is the monitor of a site.
+    pub site: Option<SiteHosts>,
     /// The last status that it reported.
     pub status: Option<Status>,
     /// The costs that it reported.
@@ -135,6 +139,8 @@ pub struct Run {
     /// The requests that the process had received when it last reported, including those of current
     /// intervals.
     pub reported: u64,
+    /// If the agent is the monitor of a site: the hosts of it in the results.
+    pub hosts: Option<ChannelHosts>,
     /// For a relation: the rows that the agent has inserted.
     pub content: RelationView,
     /// The same for safe messages, if a standing query reads it.
@@ -172,6 +178,7 @@ impl AgentState {
             runs: BTreeMap::new(),
             account: Account::default(),
             requests_stray: 0,
+            site: None,
             status: None,
             readings: Readings::default(),
             waiting_bytes: 0,
@@ -242,18 +249,27 @@ impl AgentState {
         self.session.is_none() && !self.ended
     }
 
-    /// The hosts whose rows it sends, and those of them that have responded: one, or those of the
-    /// site whose monitor it is.
-    pub fn hosts(&self) -> (u64, u64) {
-        match &self.status {
-            Some(status) if status.hosts > 0 && self.is_waited_for() => {
-                let hosts = u64::from(status.hosts);
-                (hosts, u64::from(status.hosts_responded).min(hosts))
+    /// The hosts of its site in the results of a channel, if it is the monitor of one.
+    pub fn site_in(&self, channel: ChannelId) -> Option<ChannelHosts> {
+        let hosts = self.site.as_ref()?.hosts;
+        let all = |missing, failed| ChannelHosts {
+            channel: channel.0,
+            missing,
+            failed,
+            ..ChannelHosts::default()
+        };
+        Some(match self.runs.get(&channel) {
+            Some(run) if run.failed => all(hosts, hosts),
+            Some(run) if run.is_running() && self.is_waited_for() => {
+                let of_site = run.hosts.unwrap_or_default();
+                ChannelHosts {
+                    missing: of_site.missing.min(hosts),
+                    failed: of_site.failed.min(hosts),
+                    ..of_site
+                }
             }
-            // The others are missing, too.
-            Some(status) if status.hosts > 0 => (u64::from(status.hosts), 1),
-            _ => (1, 1),
-        }
+            _ => all(hosts, 0),
+        })
     }
 
     /// Its state.

@@ -86,7 +86,7 @@ impl Channels {
             encoded,
             source: format!("channel {}", id.0),
             users: 1,
-            waiting: Waiting::default(),
+            waiting: Waiting::counting(fragment.plan.requests_column()),
             counts: fragment.plan.requests_column(),
             account: saved.as_ref().map_or(Account::default(), |c| c.account),
             live: 0,

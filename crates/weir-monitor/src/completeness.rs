@@ -1,6 +1,9 @@
 //! [`FleetCompleteness`]: the share of the fleet that a result includes.
 
 use weir_model::Nanos;
+use weir_wire::ChannelId;
+
+use super::agents::{AgentId, AgentState, Counted};
 
 /// The completeness of a query's results up to an instant.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -28,14 +31,58 @@ pub struct FleetCompleteness {
 }
 
 /// The hosts of a fleet that have not ended.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct HostCounts {
-    /// All of them.
+    /// All of them, those of sites included.
     pub known: u64,
-    /// Those that are connected.
+    /// The connected agents that are not the monitors of sites.
     pub up: u64,
-    /// The agents that are connected: fewer, where some are the monitors of sites.
-    pub agents_up: u64,
+    /// The agents that are the monitors of sites.
+    pub sites: Vec<AgentId>,
+    /// The hosts of connected sites that responded.
+    pub of_sites: u64,
+}
+
+/// The sites of a fleet in the results of a channel.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SitesInChannel {
+    /// The monitors of sites that are counted as agents that run the channel.
+    pub live: u64,
+    /// Those that are counted as agents at which it failed.
+    pub failed: u64,
+    /// The hosts whose rows are in the results.
+    pub responded: u64,
+    /// The hosts at which the channel failed.
+    pub hosts_failed: u64,
+    /// Requests that were reported, but not delivered, by hosts that are away now.
+    pub requests_away: u64,
+}
+
+impl SitesInChannel {
+    /// Counts these agents, the monitors of sites.
+    pub fn of<'a>(
+        channel: ChannelId,
+        sites: impl Iterator<Item = &'a AgentState>,
+    ) -> SitesInChannel {
+        let mut counts = SitesInChannel::default();
+        for agent in sites {
+            let (Some(site), Some(present)) = (&agent.site, agent.site_in(channel)) else {
+                continue;
+            };
+            if let Some(run) = agent.runs.get(&channel) {
+                let is_live = run.is_running() && agent.counted == Some(Counted::Live);
+                counts.live += u64::from(is_live);
+                counts.failed += u64::from(run.failed);
+            }
+            counts.hosts_failed += u64::from(present.failed);
+            if agent.session.is_some() {
+                counts.responded += u64::from(site.hosts.saturating_sub(present.missing));
+                let away = present.requests_away;
+                counts.requests_away = counts.requests_away.saturating_add(away);
+            }
+        }
+        counts
+    }
 }
 
 impl FleetCompleteness {

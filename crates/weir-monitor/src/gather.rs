@@ -13,6 +13,9 @@ use super::agents::AgentId;
 pub struct Waiting {
     pieces: BinaryHeap<Reverse<Piece>>,
     arrivals: u64,
+    /// The column that contains the number of requests per row, if it is not one.
+    counts: Option<usize>,
+    requests: u64,
 }
 
 /// Rows of one agent, in time order.
@@ -58,12 +61,26 @@ pub struct Released {
 }
 
 impl Waiting {
+    /// No rows; `counts` is the column that contains the number of requests per row.
+    pub fn counting(counts: Option<usize>) -> Waiting {
+        Waiting {
+            counts,
+            ..Waiting::default()
+        }
+    }
+
+    /// The requests in the rows.
+    pub fn requests(&self) -> u64 {
+        self.requests
+    }
+
     /// Adds rows of an agent, in timestamp order; returns their approximate bytes.
     pub fn push(&mut self, agent: AgentId, batch: Batch) -> usize {
         if batch.is_empty() {
             return 0;
         }
         let bytes = batch_bytes(&batch);
+        self.requests += batch.requests(self.counts);
         self.arrivals += 1;
         self.pieces.push(Reverse(Piece {
             arrival: self.arrivals,
@@ -101,6 +118,8 @@ impl Waiting {
                 }));
             }
             piece.batch = piece.batch.slice(0, rows);
+            let requests = piece.batch.requests(self.counts);
+            self.requests = self.requests.saturating_sub(requests);
             due.push(piece);
         }
         due.sort_by_key(|piece| piece.arrival);
@@ -113,6 +132,7 @@ impl Waiting {
 
     /// Removes all rows; returns the bytes by which the waiting rows of each agent decrease.
     pub fn clear(&mut self) -> Vec<(AgentId, usize)> {
+        self.requests = 0;
         self.pieces
             .drain()
             .map(|Reverse(p)| (p.agent, p.bytes))
@@ -134,13 +154,24 @@ mod tests {
         let (a, b) = (AgentId(0), AgentId(1));
         let mut waiting = Waiting::default();
         let held = waiting.push(a, batch(&[1, 4, 9])) + waiting.push(b, batch(&[2, 5, 5]));
+        assert_eq!(waiting.requests(), 6);
         assert!(waiting.release(0).is_none());
         let first = waiting.release(4).unwrap();
         assert_eq!(first.rows.ts[..], [1, 2, 4]);
+        assert_eq!(waiting.requests(), 3);
         let second = waiting.release(9).unwrap();
         assert_eq!(second.rows.ts[..], [5, 5, 9]);
         let freed = first.freed.iter().chain(&second.freed);
         assert_eq!(freed.map(|(_, bytes)| bytes).sum::<usize>(), held);
         assert!(waiting.release(i64::MAX).is_none());
+        assert_eq!(waiting.requests(), 0);
+        // Rows that are groups.
+        let mut waiting = Waiting::counting(Some(0));
+        waiting.push(a, batch(&[10, 20]));
+        assert_eq!(waiting.requests(), 30);
+        waiting.release(15);
+        assert_eq!(waiting.requests(), 20);
+        waiting.clear();
+        assert_eq!(waiting.requests(), 0);
     }
 }

@@ -98,6 +98,7 @@ impl Monitor {
         agent.peer = joined.peer;
         let version: String = hello.program.chars().take(64).collect();
         agent.version = agents_text(&version, &mut agent.texts);
+        agent.site = hello.is_site.then(|| agent.site.take().unwrap_or_default());
         agent.banned = None;
         agent.capabilities = None;
         agent.self_test = None;

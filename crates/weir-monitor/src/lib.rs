@@ -78,7 +78,7 @@ pub use files::FileSink;
 pub use observer::ResultObserver;
 pub use publish::{Publisher, PublisherLimits};
 pub use question::{Prepared, check_queries};
-pub use run::run;
+pub use run::{LoopEvent, run};
 pub use state::StateError;
 
 use actions::HostActions;

@@ -5,7 +5,7 @@ use arrow_buffer::ScalarBuffer;
 use weir_forward::RowOrigin;
 use weir_model::{Batch, Capabilities, Catalog, Nanos};
 use weir_tap::ebpf::CheckStatus;
-use weir_wire::{AgentMessage, ChannelId, Note, SELF_TEST, SessionId};
+use weir_wire::{AgentMessage, ChannelId, Note, SELF_TEST, SessionId, SiteHosts};
 
 use super::Monitor;
 use super::account::{Account, Instants};
@@ -65,6 +65,7 @@ impl Monitor {
                 }
                 agent.status = Some(status);
             }
+            AgentMessage::Hosts(hosts) => self.on_hosts(id, hosts, now),
             AgentMessage::Capabilities(bytes) => self.receive_capabilities(id, &bytes, now),
         }
         if let Some(number) = number
@@ -278,6 +279,22 @@ impl Monitor {
             self.waiting_bytes += bytes;
         }
         self.count_agent(id);
+    }
+
+    /// The hosts of a site have changed.
+    fn on_hosts(&mut self, id: AgentId, mut site: SiteHosts, now: Nanos) {
+        let agent = self.agents.get_mut(&id).expect("it just spoke");
+        for hosts in std::mem::take(&mut site.channels) {
+            let id = ChannelId(hosts.channel);
+            let (Some(run), Some(channel)) = (agent.runs.get_mut(&id), self.channels.get_mut(id))
+            else {
+                continue;
+            };
+            run.hosts = Some(hosts);
+            let from = hosts.complete_from_ns.min(now);
+            channel.complete_from = channel.complete_from.max(from);
+        }
+        agent.site = Some(site);
     }
 
     fn on_failed(&mut self, id: AgentId, channel_id: ChannelId, why: &str, now: Nanos) {

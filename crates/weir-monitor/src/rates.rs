@@ -8,9 +8,10 @@
 use std::collections::VecDeque;
 
 use weir_model::{Capabilities, Catalog, Declaration, HostState, NANOS_PER_SECOND, Nanos};
+use weir_query::engine::QueryId;
 use weir_query::place::fleet::{CutOptions, MeasuredFragment, Rates, cost};
 use weir_tap::live;
-use weir_wire::{ChannelCost, ChannelId, Status};
+use weir_wire::{ChannelCost, ChannelId, SiteHosts, Status};
 
 use super::Monitor;
 use super::agents::AgentState;
@@ -176,25 +177,65 @@ impl Monitor {
             kept_share: 1.0,
             ..Status::default()
         };
-        let (mut kept, mut hosts, mut responded) = (0.0, 0, 0);
-        for agent in self.agents.values().filter(|agent| !agent.ended) {
-            let (all, of_them) = agent.hosts();
-            hosts += all;
-            let reported = agent.status.as_ref().filter(|_| agent.session.is_some());
-            if let Some(reported) = reported {
-                status.requests_per_second += reported.requests_per_second;
-                kept += reported.requests_per_second * reported.kept_share;
-            }
-            if agent.host_state() == HostState::Up {
-                responded += of_them;
-            }
+        let mut kept = 0.0;
+        let connected = self.agents.values().filter(|agent| agent.session.is_some());
+        for reported in connected.filter_map(|agent| agent.status.as_ref()) {
+            status.requests_per_second += reported.requests_per_second;
+            kept += reported.requests_per_second * reported.kept_share;
         }
         if status.requests_per_second > 0.0 {
             status.kept_share = (kept / status.requests_per_second).clamp(0.0, 1.0);
         }
-        let count = |hosts: u64| u32::try_from(hosts).unwrap_or(u32::MAX);
-        (status.hosts, status.hosts_responded) = (count(hosts), count(responded));
         status
+    }
+
+    /// The hosts of all agents, for another monitor; those in the results of a query are not
+    /// included.
+    pub(super) fn site_hosts(&self) -> SiteHosts {
+        let present = self.agents.values().filter(|agent| !agent.ended);
+        let (mut hosts, mut responded) = (0u32, 0u32);
+        for agent in present {
+            let one = SiteHosts {
+                hosts: 1,
+                responded: 1,
+                ..SiteHosts::default()
+            };
+            let of_agent = agent.site.as_ref().unwrap_or(&one);
+            hosts = hosts.saturating_add(of_agent.hosts);
+            if agent.host_state() == HostState::Up {
+                responded = responded.saturating_add(of_agent.responded);
+            }
+        }
+        SiteHosts {
+            hosts,
+            responded,
+            ..SiteHosts::default()
+        }
+    }
+
+    /// The requests in rows that have arrived for a query and that it has not processed.
+    pub(super) fn requests_waiting(&self, query: QueryId) -> u64 {
+        let running = self.queries.get(&query).into_iter();
+        let channels = running.flat_map(|running| &running.channels);
+        let channels = channels.filter_map(|(id, _)| self.channels.get(*id));
+        channels.map(|channel| channel.waiting.requests()).sum()
+    }
+
+    /// Whether all connected agents run a query, or have failed to.
+    pub(super) fn is_run_by_all(&self, query: QueryId) -> bool {
+        let Some(running) = self.queries.get(&query) else {
+            return false;
+        };
+        let mut connected = self
+            .agents
+            .values()
+            .filter(|a| a.session.is_some() && !a.ended);
+        connected.all(|agent| {
+            running.channels.iter().all(|(id, _)| {
+                let run = agent.runs.get(id);
+                run.is_some_and(|run| run.is_running() || run.failed)
+            })
+        })
     }
 
     /// The streams that connected agents have beside the built-in ones, such as those of probes. Of

@@ -217,6 +217,7 @@ fn restored(host: Symbol, saved: SavedAgent, reached: Nanos, now: Nanos) -> Agen
             started: saved.started,
             failed: saved.failed,
             account: saved.account,
+            hosts: None,
             reported: saved.reported,
             safe_content: content.clone(),
             content,

@@ -24,9 +24,18 @@ const TICKS_OF_HEARTBEAT: Nanos = 20;
 /// Maximum number of events processed before time advances.
 const TURN: usize = 10_000;
 
-/// Runs by `clock` until a signal arrives or the network has ended; then results have been emitted, saved and
-/// acknowledged. Requests of clients are passed to `answer`, which is also called in every
-/// iteration, without an event, to handle queries that failed.
+/// What the loop passes to its caller.
+pub enum LoopEvent {
+    /// A request of a client.
+    Request(ServerEvent),
+    /// Messages of agents were processed. They are acknowledged next.
+    Received,
+    /// Time has advanced: queries may have emitted results, or failed.
+    Advanced,
+}
+
+/// Runs by `clock` until a signal arrives or the network has ended; then results have been emitted,
+/// saved and acknowledged. `handle` receives every event of the loop.
 ///
 /// Returns the signal, if there was one.
 pub fn run(
@@ -34,7 +43,7 @@ pub fn run(
     events: &mut EventQueue,
     clock: &FleetClock,
     stop: &Stop,
-    answer: &mut dyn FnMut(&mut Monitor, Option<ServerEvent>, Nanos),
+    handle: &mut dyn FnMut(&mut Monitor, LoopEvent, Nanos),
 ) -> Option<i32> {
     let mut ticked = Nanos::MIN;
     loop {
@@ -46,11 +55,11 @@ pub fn run(
                 NextEvent::Event(event) => {
                     let now = clock.now();
                     if let Some(asked) = monitor.take(event, now) {
-                        answer(monitor, Some(asked), now);
+                        handle(monitor, LoopEvent::Request(asked), now);
                     }
                 }
                 NextEvent::Timeout => break,
-                NextEvent::Ended => return end(monitor, clock, stop),
+                NextEvent::Ended => return end(monitor, clock, stop, handle),
             }
             timeout = Duration::ZERO;
             // A continuous flow of messages does not prevent time from advancing.
@@ -62,17 +71,24 @@ pub fn run(
         // A clock that was set back does not delay the next step.
         if now < ticked || now.saturating_sub(ticked) >= tick_ns {
             ticked = now;
+            handle(monitor, LoopEvent::Received, now);
             monitor.tick(now);
-            answer(monitor, None, now);
+            handle(monitor, LoopEvent::Advanced, now);
         }
         if stop.signal().is_some() {
-            return end(monitor, clock, stop);
+            return end(monitor, clock, stop, handle);
         }
     }
 }
 
-fn end(monitor: &mut Monitor, clock: &FleetClock, stop: &Stop) -> Option<i32> {
+fn end(
+    monitor: &mut Monitor,
+    clock: &FleetClock,
+    stop: &Stop,
+    handle: &mut dyn FnMut(&mut Monitor, LoopEvent, Nanos),
+) -> Option<i32> {
     let now = clock.now();
+    handle(monitor, LoopEvent::Received, now);
     monitor.tick(now);
     monitor.save_and_wait(now);
     stop.signal()

@@ -1,5 +1,6 @@
 //! [`FleetClock`]: the clock of a monitor, which its agents follow.
 
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -14,6 +15,8 @@ pub struct FleetClock {
     host: fn() -> Nanos,
     /// The conversion to the time of the other monitor, once there is one.
     followed: Arc<OnceLock<Arc<Clock>>>,
+    /// The last offset of this host's clock to it, for the time between two monitors.
+    offset_ns: Arc<AtomicI64>,
 }
 
 impl Default for FleetClock {
@@ -28,6 +31,7 @@ impl FleetClock {
         FleetClock {
             host,
             followed: Arc::default(),
+            offset_ns: Arc::default(),
         }
     }
 
@@ -42,8 +46,12 @@ impl FleetClock {
     pub fn now(&self) -> Nanos {
         let host = (self.host)();
         match self.followed.get().filter(|clock| clock.is_synchronised()) {
-            Some(clock) => clock.to_monitor(host),
-            None => host,
+            Some(clock) => {
+                let now = clock.to_monitor(host);
+                self.offset_ns.store(now - host, Ordering::Relaxed);
+                now
+            }
+            None => host + self.offset_ns.load(Ordering::Relaxed),
         }
     }
 }

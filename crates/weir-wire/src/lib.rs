@@ -45,8 +45,9 @@ pub use event::{
 pub use fleet_clock::FleetClock;
 pub use intake::{Incoming, Intake};
 pub use message::{
-    AgentMessage, AlertAction, AlertActions, ChannelCost, ChannelId, ChannelTally, EarlierProcess,
-    Hello, MonitorMessage, Note, SELF_TEST, StartChannel, Status, Welcome,
+    AgentMessage, AlertAction, AlertActions, ChannelCost, ChannelHosts, ChannelId, ChannelTally,
+    EarlierProcess, Hello, MonitorMessage, Note, SELF_TEST, SiteHosts, StartChannel, Status,
+    Welcome,
 };
 pub use peer::Peer;
 pub use server::{EventQueue, Limits, Listen, NextEvent, Server, ServerCount, ServerOptions};

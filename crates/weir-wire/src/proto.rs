@@ -12,7 +12,7 @@ pub struct FromAgent {
     /// The content; absent if the receiver does not know the message.
     #[prost(
         oneof = "from_agent::Body",
-        tags = "2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13"
+        tags = "2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14"
     )]
     pub body: ::core::option::Option<from_agent::Body>,
 }
@@ -60,6 +60,9 @@ pub mod from_agent {
         /// of weir_model::Capabilities.
         #[prost(bytes, tag = "13")]
         Capabilities(::prost::alloc::vec::Vec<u8>),
+        /// Numbered, since 4.2, before a watermark for which it differs: the hosts of a site.
+        #[prost(message, tag = "14")]
+        Hosts(super::SiteHosts),
     }
 }
 /// A message of the monitor.
@@ -130,6 +133,9 @@ pub struct Hello {
     /// Since 4.2: the highest term in which that monitor welcomed the agent.
     #[prost(uint64, tag = "9")]
     pub term: u64,
+    /// Since 4.2: the agent is the monitor of a site, and sends `SiteHosts`.
+    #[prost(bool, tag = "10")]
+    pub is_site: bool,
 }
 /// The tallies of an earlier process of an agent.
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -344,12 +350,38 @@ pub struct Status {
     /// The tally of each channel.
     #[prost(message, repeated, tag = "10")]
     pub tallies: ::prost::alloc::vec::Vec<ChannelTally>,
-    /// Since 4.2, of a monitor that is the agent of another one: the hosts of its agents.
-    #[prost(uint32, tag = "11")]
+}
+/// The hosts behind a monitor that is the agent of another one: those of a site.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct SiteHosts {
+    /// All of them that have not ended.
+    #[prost(uint32, tag = "1")]
     pub hosts: u32,
-    /// The part of them whose rows are in what it sends.
-    #[prost(uint32, tag = "12")]
-    pub hosts_responded: u32,
+    /// The part of them that is connected and does not delay the others.
+    #[prost(uint32, tag = "2")]
+    pub responded: u32,
+    /// The hosts in the results of each running fragment.
+    #[prost(message, repeated, tag = "3")]
+    pub channels: ::prost::alloc::vec::Vec<ChannelHosts>,
+}
+/// The hosts of a site in the results of a fragment, up to the next watermark and later ones.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ChannelHosts {
+    /// The channel.
+    #[prost(uint64, tag = "1")]
+    pub channel: u64,
+    /// Hosts that were excluded, or that do not run it yet.
+    #[prost(uint32, tag = "2")]
+    pub missing: u32,
+    /// The hosts at which it failed.
+    #[prost(uint32, tag = "3")]
+    pub failed: u32,
+    /// The instant from which all other hosts deliver all rows.
+    #[prost(sint64, tag = "4")]
+    pub complete_from_ns: i64,
+    /// Requests that were reported, but not delivered, by hosts that are away now.
+    #[prost(uint64, tag = "5")]
+    pub requests_away: u64,
 }
 /// The cost of a fragment at an agent since it was started.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]

@@ -1,7 +1,7 @@
 //! The completeness of results: hosts that are included, rows that were lost or late.
 
 use weir_query::place::fleet::PlacementStrategy;
-use weir_wire::{AgentMessage, ChannelId};
+use weir_wire::{AgentMessage, ChannelHosts, ChannelId, Hello, SiteHosts};
 
 use super::super::completeness::FleetCompleteness;
 use super::fleet::{Fleet, Link, options, rows};
@@ -113,4 +113,85 @@ fn ended_hosts_count_as_responded_if_they_had_sent_rows() {
     fleet.tick(1_200);
     fleet.tick(30_000);
     assert_eq!(seen(&fleet), (0, 0), "they are forgotten");
+}
+
+/// A message of a site with hosts, some of which responded, about a channel.
+fn of_site(hosts: [u32; 2], channel: Option<ChannelHosts>) -> AgentMessage {
+    let [hosts, responded] = hosts;
+    AgentMessage::Hosts(SiteHosts {
+        hosts,
+        responded,
+        channels: channel.into_iter().collect(),
+    })
+}
+
+#[test]
+fn the_hosts_of_a_site_count_by_channel() {
+    let mut fleet = Fleet::new(options());
+    fleet.query(QUERY, PlacementStrategy::Rows);
+    let seen = |fleet: &Fleet| {
+        let now = completeness(fleet);
+        (now.hosts, now.hosts_responded, now.hosts_failed)
+    };
+    let (_a, channel) = started(&mut fleet, "a", 1);
+    let mut site = fleet.connect_agent(Hello {
+        host: "site".into(),
+        instance: 2,
+        is_site: true,
+        ..Hello::default()
+    });
+    assert_eq!(seen(&fleet), (1, 1, 0), "it has not reported any host");
+    fleet.send(&mut site, of_site([5, 5], None));
+    assert_eq!(seen(&fleet), (6, 1, 0), "it has not started the query");
+    let at = fleet.now;
+    fleet.send(&mut site, AgentMessage::started(channel, at));
+    let mut present = ChannelHosts {
+        channel: channel.0,
+        missing: 2,
+        failed: 1,
+        complete_from_ns: at,
+        requests_away: 9,
+    };
+    fleet.send(&mut site, of_site([5, 5], Some(present)));
+    assert_eq!(seen(&fleet), (6, 4, 1));
+    assert_eq!(completeness(&fleet).rows_away, 9);
+    assert_eq!(completeness(&fleet).complete_from, at);
+
+    // A host of the site joins: the result is complete from a later instant.
+    fleet.tick(at + 5);
+    (present.missing, present.complete_from_ns) = (0, at + 3);
+    fleet.send(&mut site, of_site([6, 6], Some(present)));
+    assert_eq!(seen(&fleet), (7, 7, 1));
+    assert_eq!(completeness(&fleet).complete_from, at + 3);
+
+    // The query fails at the whole site.
+    let why = "no tap".to_owned();
+    fleet.send(&mut site, AgentMessage::failed(channel, why));
+    assert_eq!(seen(&fleet), (7, 1, 6));
+    fleet.send(&mut site, AgentMessage::started(channel, at + 5));
+    assert_eq!(seen(&fleet), (7, 7, 1));
+
+    // It is away, and has no hosts when another agent has its name.
+    fleet.leave(&site);
+    assert_eq!(seen(&fleet), (7, 1, 1));
+    let _other = fleet.join("site", 3);
+    assert_eq!(seen(&fleet), (2, 1, 0));
+}
+
+#[test]
+fn sites_without_hosts_are_not_hosts() {
+    let mut fleet = Fleet::new(options());
+    fleet.query(QUERY, PlacementStrategy::Rows);
+    let mut site = fleet.connect_agent(Hello {
+        host: "site".into(),
+        instance: 1,
+        is_site: true,
+        ..Hello::default()
+    });
+    let channel = site.starts()[0];
+    let at = fleet.now;
+    fleet.send(&mut site, AgentMessage::started(channel, at));
+    fleet.send(&mut site, of_site([0, 0], None));
+    let now = completeness(&fleet);
+    assert_eq!((now.hosts, now.hosts_responded), (0, 0));
 }

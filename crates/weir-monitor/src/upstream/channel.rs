@@ -7,7 +7,7 @@ use weir_model::{Batch, Nanos, Shape};
 use weir_query::engine::{PartialCombiner, QueryId, in_time_order};
 use weir_query::plan::Plan;
 use weir_sink::RelationView;
-use weir_wire::{AgentMessage, ChannelCost, ChannelId, ChannelTally};
+use weir_wire::{AgentMessage, ChannelCost, ChannelHosts, ChannelId, ChannelTally};
 
 use crate::{FleetCompleteness, ResultObserver};
 
@@ -18,18 +18,28 @@ const CAUSE: &str = "site";
 #[derive(Default)]
 struct Emitted {
     batches: Vec<Batch>,
+    rows: usize,
+    /// The number of requests in the rows.
+    requests: u64,
     completeness: Option<FleetCompleteness>,
     /// Why the query has ended.
     ended: Option<String>,
 }
 
 /// Receives the results of the query, in the thread of the monitor.
-#[derive(Clone, Default)]
-pub(super) struct SiteObserver(Arc<Mutex<Emitted>>);
+#[derive(Clone)]
+pub(super) struct SiteObserver {
+    emitted: Arc<Mutex<Emitted>>,
+    /// The column that contains the number of requests per row, if it is not one.
+    counts: Option<usize>,
+}
 
 impl ResultObserver for SiteObserver {
     fn write(&mut self, batch: &Batch) {
-        self.lock().batches.push(batch.clone());
+        let mut emitted = self.lock();
+        emitted.rows += batch.len();
+        emitted.requests += batch.requests(self.counts);
+        emitted.batches.push(batch.clone());
     }
 
     fn complete(&mut self, completeness: &FleetCompleteness, _: &BTreeSet<String>) {
@@ -42,8 +52,16 @@ impl ResultObserver for SiteObserver {
 }
 
 impl SiteObserver {
+    /// For the rows of this plan.
+    pub(super) fn of(plan: &Plan) -> SiteObserver {
+        SiteObserver {
+            emitted: Arc::default(),
+            counts: plan.requests_column(),
+        }
+    }
+
     fn lock(&self) -> MutexGuard<'_, Emitted> {
-        self.0.lock().expect("no panic while held")
+        self.emitted.lock().expect("no panic while held")
     }
 }
 
@@ -55,6 +73,8 @@ pub(super) struct SiteChannel {
     combiner: Option<PartialCombiner>,
     /// Of a relation, what the agents have sent before the start was reported.
     content: RelationView,
+    /// The share of the site that the rows up to the watermark include.
+    completeness: FleetCompleteness,
     /// When the fragment was requested.
     since: Nanos,
     /// The instant from which rows are passed on, once it is known.
@@ -82,6 +102,7 @@ impl SiteChannel {
             query,
             observer,
             content: RelationView::default(),
+            completeness: FleetCompleteness::default(),
             since,
             started: None,
             passed: 0,
@@ -99,8 +120,13 @@ impl SiteChannel {
         &self.plan
     }
 
+    /// The rows that were not taken yet.
+    pub(super) fn pending(&self) -> usize {
+        self.observer.lock().rows
+    }
+
     /// Adds the messages for what the query has emitted up to the watermark. The channel has
-    /// started once all agents that are connected run it, or after `timeout`.
+    /// started once all agents that are connected run it (`is_run_by_all`), or after `timeout`.
     ///
     /// # Errors
     /// Why the fragment has failed.
@@ -108,13 +134,14 @@ impl SiteChannel {
         &mut self,
         channel: ChannelId,
         (watermark, now): (Nanos, Nanos),
-        timeout: Nanos,
+        (is_run_by_all, timeout): (bool, Nanos),
         messages: &mut Vec<AgentMessage>,
     ) -> Result<(), String> {
         let Emitted {
             mut batches,
             completeness,
             ended,
+            ..
         } = std::mem::take(&mut *self.observer.lock());
         if let Some(why) = ended {
             return Err(why);
@@ -128,12 +155,11 @@ impl SiteChannel {
             if known.hosts > 0 && known.hosts_failed >= known.hosts {
                 return Err("it failed at all hosts of the site".to_owned());
             }
+            self.completeness = known.clone();
         }
         if self.started.is_none() {
-            let is_complete = |known: &FleetCompleteness| {
-                known.hosts_missing() == 0 && known.complete_from <= watermark
-            };
-            let is_ready = completeness.as_ref().is_some_and(is_complete);
+            let is_complete = |known: &FleetCompleteness| known.complete_from <= watermark;
+            let is_ready = is_run_by_all && completeness.as_ref().is_some_and(is_complete);
             let is_late = now.saturating_sub(self.since) > timeout;
             let is_relation = self.plan.shape == Shape::Relation;
             if is_relation {
@@ -181,13 +207,32 @@ impl SiteChannel {
         self.dropped += requests;
     }
 
-    /// The requests so far.
-    pub(super) fn tally(&self, channel: ChannelId) -> ChannelTally {
+    /// The requests so far, with the number of those that this monitor has received and that the
+    /// query has not emitted yet: agents no longer have them.
+    pub(super) fn tally(&self, channel: ChannelId, received: u64) -> ChannelTally {
+        let waiting = match self.started {
+            Some(_) => received.saturating_add(self.observer.lock().requests),
+            None => 0,
+        };
+        let produced = self.passed.saturating_add(self.lost);
         ChannelTally {
             channel: channel.0,
-            produced: self.passed.saturating_add(self.lost),
+            produced: produced.saturating_add(waiting),
             lost: self.lost.saturating_add(self.dropped),
         }
+    }
+
+    /// The hosts of the site whose rows are in what was passed on, once it has started.
+    pub(super) fn hosts(&self, channel: ChannelId) -> Option<ChannelHosts> {
+        let of_site = &self.completeness;
+        let number = |hosts: u64| u32::try_from(hosts).unwrap_or(u32::MAX);
+        self.started.map(|started| ChannelHosts {
+            channel: channel.0,
+            missing: number(of_site.hosts_missing()),
+            failed: number(of_site.hosts_failed),
+            complete_from_ns: of_site.complete_from.max(started).max(0),
+            requests_away: of_site.rows_away,
+        })
     }
 
     /// The cost so far.

@@ -11,12 +11,13 @@ use weir_runtime::failure::Failure;
 use weir_runtime::run_loop::wall_clock;
 use weir_tap::ebpf;
 use weir_wire::outbox::OutboxCapacity;
-use weir_wire::{Dial, FleetClock, Hello, Uplink, UplinkOptions, random, read_token};
+use weir_wire::{Dial, FleetClock, Hello, Uplink, UplinkOptions, read_token};
 
 use super::Upstream;
+use super::state::UpstreamState;
 
-/// The directory of messages that wait, below the state directory.
-const SPOOL: &str = "upstream";
+/// The directory of what concerns the upstream monitor, below the state directory.
+const DIRECTORY: &str = "upstream";
 
 /// How long a monitor that ends waits until its messages are acknowledged.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(5);
@@ -101,7 +102,7 @@ impl UpstreamConfig {
     /// that of it.
     ///
     /// # Errors
-    /// When the token cannot be read, this host has no name, or the spool cannot be used.
+    /// When the token cannot be read, this host has no name, or the directory cannot be used.
     pub fn connect(
         &self,
         (state, term): (&Path, u64),
@@ -121,27 +122,29 @@ impl UpstreamConfig {
         let host = self.host.clone().or_else(own_name).ok_or_else(|| {
             Failure::words("this host has no host name; set upstream.host to the name of the site")
         })?;
+        let (state, earlier) = UpstreamState::open(&state.join(DIRECTORY), term)?;
         let hello = Hello {
             host: host.clone(),
-            instance: u64::from_le_bytes(random::bytes()?),
+            instance: state.instance(),
             program: env!("CARGO_PKG_VERSION").to_owned(),
+            earlier,
+            is_site: true,
             ..Hello::default()
         };
         let address = dial.addresses();
-        // A leader that is stopped keeps the directory of its process; the next one has another.
-        let spool = state.join(SPOOL).join(format!("{term}"));
         let uplink = Uplink::dial(UplinkOptions {
+            leader: state.leader(),
             room: OutboxCapacity {
                 memory_bytes: self.memory.0,
                 disk_bytes: self.spool.0 as u64,
             },
-            spool: Some(spool),
+            spool: Some(state.spool()),
             shutdown_timeout: SHUTDOWN_TIMEOUT,
             ..UplinkOptions::new(dial, hello, Arc::new(wall_clock))
         })?;
         clock.follow(uplink.clock());
         info!(site = %host, upstream = %address, "this monitor is an agent of another one");
-        Ok(Some(Upstream::new(uplink)))
+        Ok(Some(Upstream::new(uplink, state)))
     }
 
     /// How long this monitor waits for a silent agent, where its setting is `idle`: with an

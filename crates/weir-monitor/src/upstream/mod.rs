@@ -14,11 +14,13 @@
 //! 4. This monitor follows the clock of the other one, and its agents follow this one's, so that
 //!    all agree on the ends of intervals.
 //!
-//! State does not survive a restart of this monitor: the other one starts the fragments again, as
-//! at an agent that was killed.
+//! The other monitor starts the fragments again after a restart of this one, as at an agent that
+//! was killed. What survives are the numbers of requests that were received, so that those which
+//! were not passed on are counted as lost, and the term of the other monitor ([`UpstreamState`]).
 
 mod channel;
 mod config;
+mod state;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -32,14 +34,14 @@ use weir_runtime::logged_reasons::LoggedReasons;
 use weir_runtime::plans;
 use weir_runtime::run_loop::{process_usage, wall_clock};
 use weir_sink::InstantUnit;
-use weir_wire::message::Feature;
 use weir_wire::{
-    AgentMessage, ChannelId, ChannelTally, MonitorMessage, Status, Uplink, UplinkEvent,
+    AgentMessage, ChannelId, ChannelTally, MonitorMessage, SiteHosts, Status, Uplink, UplinkEvent,
 };
 
 use super::{Monitor, Publisher, PublisherLimits};
 use channel::{SiteChannel, SiteObserver};
 pub use config::UpstreamConfig;
+use state::UpstreamState;
 
 /// The shortest interval between two status messages.
 const STATUS_EVERY: Nanos = NANOS_PER_SECOND;
@@ -52,6 +54,12 @@ const HEARTBEAT: Nanos = NANOS_PER_SECOND / 20;
 
 /// Maximum bytes of the rows of a relation of the site.
 const RELATION_BYTES_MAX: usize = 512 << 20;
+
+/// Maximum number of rows that wait for the next heartbeat.
+const PENDING_MAX: usize = 1 << 16;
+
+/// The pause before a refused fragment is tried again.
+const RETRY_EVERY: Nanos = NANOS_PER_SECOND;
 
 /// Maximum number of ended channels whose tallies are sent.
 const ENDED_MAX: usize = 64;
@@ -70,8 +78,12 @@ pub struct Upstream {
     /// When rows, and when the status were sent.
     sent_at: Nanos,
     status_at: Nanos,
-    /// The capabilities as last sent.
+    /// The capabilities and the hosts of the site as last sent.
     capabilities: Vec<u8>,
+    hosts: Option<SiteHosts>,
+    /// Fragments that could not be started, with the time of the next attempt.
+    refused: BTreeMap<ChannelId, (Vec<u8>, Nanos)>,
+    state: UpstreamState,
     /// The reasons for the missing connection that were logged.
     failures: LoggedReasons,
     /// Actions of the other monitor's alerts were refused.
@@ -80,7 +92,7 @@ pub struct Upstream {
 
 impl Upstream {
     /// Serves the monitor that `uplink` connects to.
-    pub fn new(uplink: Uplink) -> Upstream {
+    fn new(uplink: Uplink, state: UpstreamState) -> Upstream {
         Upstream {
             uplink,
             monitor: None,
@@ -91,6 +103,9 @@ impl Upstream {
             sent_at: Nanos::MIN,
             status_at: Nanos::MIN,
             capabilities: Vec::new(),
+            hosts: None,
+            refused: BTreeMap::new(),
+            state,
             failures: LoggedReasons::default(),
             has_refused_actions: false,
         }
@@ -102,8 +117,10 @@ impl Upstream {
         while let Some(event) = self.uplink.receive(Duration::ZERO) {
             self.apply(event, monitor, now);
         }
+        self.retry(monitor, now);
         let is_due = |at: Nanos, every: Nanos| now < at || now.saturating_sub(at) >= every;
-        if is_due(self.sent_at, self.heartbeat) {
+        let pending: usize = self.channels.values().map(SiteChannel::pending).sum();
+        if is_due(self.sent_at, self.heartbeat) || pending > PENDING_MAX {
             self.sent_at = now;
             self.send_rows(monitor, now);
         }
@@ -113,11 +130,22 @@ impl Upstream {
         }
     }
 
-    /// Sends what has arrived, and announces the end; waits some seconds for the acknowledgement.
+    /// Writes how many requests were received to disk: to be called before the agents of the site
+    /// receive acknowledgements for them.
+    pub fn write_tallies(&mut self, monitor: &Monitor) {
+        let tallies: Vec<ChannelTally> = self.tallies(monitor).collect();
+        self.state.write(tallies);
+    }
+
+    /// Sends what has arrived, and announces the end, unless a standby of this monitor takes over;
+    /// waits some seconds for the acknowledgement.
     pub fn close(mut self, monitor: &mut Monitor, now: Nanos) {
         self.send_rows(monitor, now);
         self.send_status(monitor);
-        self.uplink.send(AgentMessage::Watermark(Nanos::MAX));
+        self.write_tallies(monitor);
+        if !monitor.has_standbys {
+            self.uplink.send(AgentMessage::Watermark(Nanos::MAX));
+        }
         if !self.uplink.close() {
             warn!("the upstream monitor has not acknowledged all messages; their rows are lost");
         }
@@ -139,9 +167,14 @@ impl Upstream {
                         self.stop(channel, monitor);
                     }
                 }
+                self.refused
+                    .retain(|channel, _| !is_other && channels.contains(channel));
                 if is_other {
                     self.ended.clear();
                 }
+                // A monitor that was restarted has not received them.
+                self.hosts = None;
+                self.state.welcomed(state.leader);
                 self.failures.clear();
                 info!("connected to the upstream monitor");
             }
@@ -151,9 +184,13 @@ impl Upstream {
                     && let Err(why) = self.start(channel, &start.fragment, monitor, now)
                 {
                     self.uplink.send(AgentMessage::failed(channel, why));
+                    // Its agents may connect later, with the streams that it names.
+                    let next = now.saturating_add(RETRY_EVERY);
+                    self.refused.insert(channel, (start.fragment, next));
                 }
             }
             UplinkEvent::Message(MonitorMessage::Stop(channel)) => {
+                self.refused.remove(&ChannelId(channel));
                 self.stop(ChannelId(channel), monitor);
             }
             UplinkEvent::Message(MonitorMessage::HeartbeatInterval(every)) => {
@@ -190,7 +227,7 @@ impl Upstream {
     ) -> Result<(), String> {
         let plan = wire::decode(fragment, &monitor.catalog()).map_err(|e| e.to_string())?;
         let plan = Arc::new(plan);
-        let observer = SiteObserver::default();
+        let observer = SiteObserver::of(&plan);
         let limits = PublisherLimits {
             clients_max: 0,
             backlog_bytes_max: 0,
@@ -218,12 +255,33 @@ impl Upstream {
         Ok(())
     }
 
+    /// Tries again to start refused fragments.
+    fn retry(&mut self, monitor: &mut Monitor, now: Nanos) {
+        let due = |(_, next): &(Vec<u8>, Nanos)| *next <= now;
+        let due: Vec<ChannelId> = self
+            .refused
+            .iter()
+            .filter(|(_, r)| due(r))
+            .map(|(id, _)| *id)
+            .collect();
+        for channel in due {
+            let Some((fragment, _)) = self.refused.remove(&channel) else {
+                continue;
+            };
+            if self.start(channel, &fragment, monitor, now).is_err() {
+                let next = now.saturating_add(RETRY_EVERY);
+                self.refused.insert(channel, (fragment, next));
+            }
+        }
+    }
+
     fn stop(&mut self, channel: ChannelId, monitor: &mut Monitor) {
         let Some(site) = self.channels.remove(&channel) else {
             return;
         };
+        self.ended
+            .push(site.tally(channel, monitor.requests_waiting(site.query())));
         monitor.stop(site.query(), "the upstream monitor has stopped it");
-        self.ended.push(site.tally(channel));
         if self.ended.len() > ENDED_MAX {
             self.ended.remove(0);
         }
@@ -236,7 +294,8 @@ impl Upstream {
         let mut failed = Vec::new();
         let timeout = monitor.options.exclude_after;
         for (&channel, site) in &mut self.channels {
-            if let Err(why) = site.take(channel, (watermark, now), timeout, &mut messages) {
+            let start = (monitor.is_run_by_all(site.query()), timeout);
+            if let Err(why) = site.take(channel, (watermark, now), start, &mut messages) {
                 messages.push(AgentMessage::failed(channel, why));
                 failed.push(channel);
             }
@@ -247,6 +306,17 @@ impl Upstream {
         let is_due = watermark.saturating_sub(self.watermark) >= WATERMARK_EVERY;
         if watermark > self.watermark && (is_due || self.channels.values().any(emits)) {
             self.watermark = watermark;
+            let of_channels = self.channels.iter();
+            let hosts = SiteHosts {
+                channels: of_channels
+                    .filter_map(|(id, site)| site.hosts(*id))
+                    .collect(),
+                ..monitor.site_hosts()
+            };
+            if self.hosts.as_ref() != Some(&hosts) {
+                messages.push(AgentMessage::Hosts(hosts.clone()));
+                self.hosts = Some(hosts);
+            }
             messages.push(AgentMessage::Watermark(watermark));
         }
         if !messages.is_empty() {
@@ -286,15 +356,16 @@ impl Upstream {
         status.channels = costs
             .map(|(id, site)| site.cost(*id, bytes_out(id)))
             .collect();
-        let present = self.channels.iter().map(|(id, site)| site.tally(*id));
-        status.tallies = self.ended.iter().copied().chain(present).collect();
-        if state
-            .version
-            .is_none_or(|version| !version.has(Feature::Actions))
-        {
-            (status.hosts, status.hosts_responded) = (0, 0);
-        }
+        status.tallies = self.tallies(monitor).collect();
         self.uplink.send(AgentMessage::Status(status));
+    }
+
+    fn tallies(&self, monitor: &Monitor) -> impl Iterator<Item = ChannelTally> {
+        let present = self.channels.iter().map(|(id, site)| {
+            let received = monitor.requests_waiting(site.query());
+            site.tally(*id, received)
+        });
+        self.ended.iter().copied().chain(present)
     }
 }
 

@@ -12,7 +12,8 @@ use super::{
 use crate::error::Malformed;
 use crate::proto::from_agent::Body;
 use crate::proto::{
-    ChannelFailed, ChannelStarted, FromAgent, Hello, Note, RequestsLost, RowsHeader, Status,
+    ChannelFailed, ChannelStarted, FromAgent, Hello, Note, RequestsLost, RowsHeader, SiteHosts,
+    Status,
 };
 
 /// The path in the Flight descriptor of an agent's first message.
@@ -41,6 +42,8 @@ pub enum AgentMessage {
     Lost(RequestsLost),
     /// A row of stream `weir`.
     Note(Note),
+    /// The hosts of the site whose monitor the agent is, for the next watermark and later ones.
+    Hosts(SiteHosts),
     /// The state of the agent. Only the newest is relevant; it is neither numbered nor retained.
     Status(Status),
     /// The capabilities of the agent's sources, encoded; neither numbered nor retained.
@@ -191,6 +194,16 @@ impl Status {
     }
 }
 
+impl SiteHosts {
+    fn check(&self) -> Result<(), Malformed> {
+        at_most("hosts: channels", self.channels.len(), CHANNELS_MAX)?;
+        for channel in &self.channels {
+            instant("hosts: complete_from", channel.complete_from_ns)?;
+        }
+        Ok(())
+    }
+}
+
 /// Checks a message other than rows.
 ///
 /// # Errors
@@ -216,6 +229,7 @@ impl TryFrom<Body> for AgentMessage {
             }
             Body::Note(note) => note.check().map(|()| AgentMessage::Note(note))?,
             Body::Status(status) => status.check().map(|()| AgentMessage::Status(status))?,
+            Body::Hosts(hosts) => hosts.check().map(|()| AgentMessage::Hosts(hosts))?,
             Body::Capabilities(bytes) => {
                 at_most("capabilities: bytes", bytes.len(), CAPABILITIES_BYTES_MAX)?;
                 AgentMessage::Capabilities(bytes)
@@ -247,6 +261,7 @@ impl TryFrom<AgentMessage> for Body {
             AgentMessage::Note(note) => Body::Note(note),
             AgentMessage::Status(status) => Body::Status(status),
             AgentMessage::Capabilities(bytes) => Body::Capabilities(bytes),
+            AgentMessage::Hosts(hosts) => Body::Hosts(hosts),
         };
         AgentMessage::try_from(body.clone())?;
         Ok(body)

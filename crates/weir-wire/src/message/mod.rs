@@ -18,9 +18,9 @@ use crate::error::Malformed;
 pub use crate::proto::from_agent::Body as AgentBody;
 pub use crate::proto::from_monitor::Body as MonitorMessage;
 pub use crate::proto::{
-    AlertAction, AlertActions, ChannelCost, ChannelFailed, ChannelStarted, ChannelTally,
-    ColumnEncoding, ColumnKind, EarlierProcess, FromAgent, FromMonitor, Hello, Note, Ping, Pong,
-    RequestsLost, RowsHeader, StartChannel, Status, Texts, Welcome,
+    AlertAction, AlertActions, ChannelCost, ChannelFailed, ChannelHosts, ChannelStarted,
+    ChannelTally, ColumnEncoding, ColumnKind, EarlierProcess, FromAgent, FromMonitor, Hello, Note,
+    Ping, Pong, RequestsLost, RowsHeader, SiteHosts, StartChannel, Status, Texts, Welcome,
 };
 /// Carries a message and its rows.
 pub use arrow_flight::FlightData;

@@ -5,13 +5,13 @@ use std::collections::{BTreeMap, VecDeque};
 use weir_model::Nanos;
 
 use super::MessageKind;
-use crate::message::{AgentBody, ChannelId, Note, RequestsLost};
+use crate::message::{AgentBody, ChannelId, Note, RequestsLost, SiteHosts};
 
 /// The largest number of distinct notes; further ones are counted as `notes_dropped`.
 const NOTES_MAX: usize = 256;
 
 /// The summary of dropped messages. It is sent in this order: channels started, rows lost, channels
-/// failed, notes, the watermark.
+/// failed, notes, the hosts of a site, the watermark.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LossSummary {
     /// The last of each channel.
@@ -24,6 +24,8 @@ pub struct LossSummary {
     failed: BTreeMap<ChannelId, AgentBody>,
     notes: VecDeque<Note>,
     notes_dropped: i64,
+    /// The last of a site.
+    hosts: Option<SiteHosts>,
     watermark: Option<Nanos>,
 }
 
@@ -60,6 +62,7 @@ impl LossSummary {
                     self.failed
                         .insert(ChannelId(body.channel), (**message).clone());
                 }
+                AgentBody::Hosts(body) => self.hosts = Some(body.clone()),
                 // Nothing else is retained.
                 _ => {}
             },
@@ -80,6 +83,7 @@ impl LossSummary {
             self.note(note);
         }
         self.notes_dropped += later.notes_dropped;
+        self.hosts = later.hosts.clone().or(self.hosts.take());
         self.watermark = self.watermark.max(later.watermark);
     }
 
@@ -114,7 +118,9 @@ impl LossSummary {
     /// The number of messages that it expands to.
     pub fn len(&self) -> usize {
         let messages = [self.started.len(), self.lost.len(), self.failed.len()];
-        messages.iter().sum::<usize>() + self.notes.len() + usize::from(self.watermark.is_some())
+        let last = [self.hosts.is_some(), self.watermark.is_some()];
+        let last = last.into_iter().filter(|is_there| *is_there).count();
+        messages.iter().sum::<usize>() + self.notes.len() + last
     }
 
     /// Whether it is empty.
@@ -150,6 +156,9 @@ impl LossSummary {
                 self.notes_dropped = 0;
             }
             return Some(AgentBody::Note(note));
+        }
+        if let Some(hosts) = self.hosts.take() {
+            return Some(AgentBody::Hosts(hosts));
         }
         self.watermark.take().map(AgentBody::Watermark)
     }

@@ -80,7 +80,7 @@ impl Account {
             AgentMessage::Started(started) => self.started.push(ChannelId(started.channel)),
             AgentMessage::Failed(failed) => self.failed.push(ChannelId(failed.channel)),
             AgentMessage::Note(note) => *self.notes.entry(note.counter).or_default() += note.value,
-            AgentMessage::Status(_) | AgentMessage::Capabilities(_) => {}
+            AgentMessage::Status(_) | AgentMessage::Capabilities(_) | AgentMessage::Hosts(_) => {}
         }
     }
 }

@@ -19,11 +19,10 @@ use weir_wire::{Dial, Hello, Uplink, UplinkOptions, read_token};
 use crate::args::{DefineArgs, LogArgs};
 use weir_agent::config::{self, AgentConfig};
 use weir_agent::guest;
-use weir_agent::{
-    Agent, AgentClock, AgentOptions, Budget, LeaderFile, ReplayClock, SourceConfig, TallyFile,
-};
+use weir_agent::{Agent, AgentClock, AgentOptions, Budget, ReplayClock, SourceConfig};
 use weir_runtime::config::{Changes, Loaded, load};
 use weir_runtime::failure::{Ending, Failure};
+use weir_runtime::leader_file::LeaderFile;
 use weir_runtime::lock::Lock;
 use weir_runtime::output;
 use weir_runtime::private;
@@ -32,6 +31,7 @@ use weir_runtime::run_loop::Stop;
 use weir_runtime::service::{Endpoint, ServiceStatus};
 use weir_runtime::shipped::ShippedStream;
 use weir_runtime::source::SourceOptions;
+use weir_runtime::tally_file::TallyFile;
 use weir_tap::source::{QEMU, SourceName};
 use weir_wire::random;
 

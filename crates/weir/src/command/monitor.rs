@@ -20,7 +20,7 @@ use weir_forward::{Forwarder, KafkaUrl};
 use weir_monitor::config::{self, MonitorAlerts, MonitorConfig};
 use weir_monitor::leader::{self, LeaderRecord, LeaseCandidate, Succession};
 use weir_monitor::registry::Registry;
-use weir_monitor::{self, Monitor, MonitorOptions};
+use weir_monitor::{self, LoopEvent, Monitor, MonitorOptions};
 use weir_runtime::config::{Changes, Loaded};
 use weir_runtime::failure::{Ending, Failure};
 use weir_runtime::output;
@@ -159,12 +159,18 @@ pub fn run(args: &MonitorArgs, verbose: bool) -> Result<Ending, Failure> {
         &stop,
         &mut |monitor, event, now| {
             match event {
-                Some(asked) => {
+                LoopEvent::Request(asked) => {
                     if let Some(asked) = alerts.answer(asked, monitor, now) {
                         registry.answer(asked, monitor, now);
                     }
                 }
-                None => {
+                LoopEvent::Received => {
+                    if let Some(upstream) = &mut upstream {
+                        upstream.write_tallies(monitor);
+                    }
+                    return;
+                }
+                LoopEvent::Advanced => {
                     status.turned();
                     registry.look(monitor, now);
                     let readings = monitor.read_counters(|| reload.server.counters(), now);

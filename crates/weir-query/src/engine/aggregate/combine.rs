@@ -4,9 +4,12 @@ use weir_model::{Batch, Column};
 
 use super::interval::Interval;
 use super::tumbling::first_columns;
-use crate::engine::in_time_order;
+use crate::engine::{batch_bytes, in_time_order};
 use crate::function::EvalError;
 use crate::plan::{Node, Plan};
+
+/// A combined row above this is not made: a message contains whole rows, and its size is limited.
+const ROW_BYTES_MAX: usize = 1 << 20;
 
 /// Combines the partials that several engines emit for one plan.
 ///
@@ -30,8 +33,8 @@ impl PartialCombiner {
         })
     }
 
-    /// One row for each instant and group, in timestamp order. The input has all rows of its
-    /// instants; it need not be in order.
+    /// One row for each instant and group, in timestamp order; at an instant where one would be too
+    /// large, the rows as they are. The input has all rows of its instants; it need not be in order.
     ///
     /// # Errors
     /// When a row has no valid partials.
@@ -42,7 +45,12 @@ impl PartialCombiner {
         while from < rows.len() {
             let at = rows.ts[from];
             let to = from + rows.ts[from..].partition_point(|&ts| ts <= at);
-            combined.push(self.instant(at, &rows.slice(from, to - from))?);
+            let of_instant = rows.slice(from, to - from);
+            let one = self.instant(at, &of_instant)?;
+            combined.push(match is_too_large(&one) {
+                true => of_instant,
+                false => one,
+            });
             from = to;
         }
         Ok(match combined.is_empty() {
@@ -66,4 +74,9 @@ impl PartialCombiner {
         columns.extend(pane.requests);
         Ok(Batch::stream(vec![at; pane.len], columns))
     }
+}
+
+fn is_too_large(rows: &Batch) -> bool {
+    let is_large = |row| batch_bytes(&rows.slice(row, 1)) > ROW_BYTES_MAX;
+    batch_bytes(rows) > ROW_BYTES_MAX && (0..rows.len()).any(is_large)
 }

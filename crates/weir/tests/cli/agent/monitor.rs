@@ -15,7 +15,7 @@ use weir_query::plan::wire;
 use weir_query::{CheckOptions, compile};
 use weir_wire::{
     AgentMessage, ChannelId, EventQueue, FleetClock, Hello, Limits, MonitorMessage, NextEvent,
-    Note, Server, ServerEvent, ServerOptions, SessionId, Status, Welcome,
+    Note, Server, ServerEvent, ServerOptions, SessionId, SiteHosts, Status, Welcome,
 };
 
 use crate::support::{Scratch, weir};
@@ -47,6 +47,7 @@ pub struct ReceivedMessages {
     pub lost: BTreeMap<u64, u64>,
     pub notes: Vec<Note>,
     pub status: Option<Status>,
+    pub hosts: Option<SiteHosts>,
     /// The watermark of the connected agent.
     pub reached: Nanos,
     pub hellos: Vec<Hello>,
@@ -336,6 +337,7 @@ impl ReceivedMessages {
             AgentMessage::Capabilities(_) => {}
             AgentMessage::Note(note) => self.notes.push(note),
             AgentMessage::Status(status) => self.status = Some(status),
+            AgentMessage::Hosts(hosts) => self.hosts = Some(hosts),
         }
     }
 }

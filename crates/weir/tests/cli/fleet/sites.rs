@@ -1,7 +1,10 @@
 //! Monitors of sites that are agents of another monitor: its results are those of one host that
 //! observes everything.
 
+use std::process::Command;
+
 use super::processes::{Monitor, Process, agents_of, dealt, ended, until, without_instants};
+use crate::live::watchable;
 use crate::support::{Scratch, interrupt, run};
 
 /// A group-by that agents answer with partial aggregates, of every kind of state.
@@ -153,13 +156,16 @@ fn what_is_missing_in_a_site_is_missing_upstream() {
     ];
     let _again = Process::start(&again.concat());
     hosts(3, 3);
+    // Another agent joins.
+    let _joined = agents_of(&[(&east, "d", c)], &[]);
+    hosts(4, 4);
     // The monitor of the site is killed, and then continues: its agents deliver new rows.
     east.end("-KILL");
     until("the site is missing", || {
         query(&top, "ops")["hosts_responded"] == 1
     });
     east.again();
-    hosts(3, 3);
+    hosts(4, 4);
     // A site that ends is no longer missing.
     let (code, printed) = east.end("-TERM");
     assert_eq!(code, Some(0), "{printed}");
@@ -214,6 +220,49 @@ fn an_upstream_monitor_that_restarts_continues_its_queries() {
         [0, 0],
         "{shown}"
     );
+}
+
+#[test]
+fn a_restarted_site_waits_for_the_probes_of_its_agents() {
+    if !watchable("probes of a site") {
+        return;
+    }
+    let top = Monitor::start();
+    let mut east = site("east", &top);
+    until_connected(&top, &["east"]);
+    let define = top.home.write(
+        "probes.cql",
+        "create stream masks as probe 'tp:syscalls:sys_enter_umask' (mask) limit 10000;",
+    );
+    let state = top.home.path().join("a");
+    let agent = ["agent", "--monitor", &east.address, "--host", "a"];
+    let state = ["--state", state.to_str().unwrap(), "--define", &define];
+    let _agent = Process::start(&[&agent[..], &state].concat());
+    until("the site offers the stream of its agent", || {
+        let shown = top.run(&["query", "show streams"]);
+        shown.out.contains("masks")
+    });
+    top.place("masks", "select host, count(*) from masks group by host");
+    let count = || {
+        let shown = top.holds("masks");
+        let row = without_instants(&shown)
+            .into_iter()
+            .find(|row| row.starts_with("a,"));
+        row.map_or(0, |row| row[2..].parse::<u64>().unwrap())
+    };
+    let until_more = || {
+        let before = count();
+        until("rows arrive", || {
+            let called = Command::new("sh").args(["-c", "umask 0027"]).status();
+            assert!(called.unwrap().success());
+            // More than the rows that were on their way when the site was killed.
+            count() > before + 10
+        });
+    };
+    until_more();
+    east.end("-KILL");
+    east.again();
+    until_more();
 }
 
 #[test]

@@ -6,8 +6,9 @@ use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
 use tracing::warn;
-use weir_runtime::private;
 use weir_wire::LeaderTerm;
+
+use crate::private;
 
 /// The name of the file in the agent's directory.
 const NAME: &str = "leader.json";

@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 use weir_wire::message::{EARLIER_MAX, TALLIES_MAX};
 use weir_wire::{ChannelTally, EarlierProcess};
 
-use weir_runtime::private;
+use crate::private;
 
 /// The prefix of the names of these files, before the number of the process.
 const NAME: &str = "tally-";
