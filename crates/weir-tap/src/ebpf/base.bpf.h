@@ -28,6 +28,12 @@ typedef _Bool bool;
 #define unlikely(x) __builtin_expect(!!(x), 0)
 #define barrier() asm volatile("" ::: "memory")
 
+/*
+ * Hides what is known of a value from the compiler: the verifier sees each check of its bounds, and a
+ * pointer is read here, not where it is used.
+ */
+#define opaque(x) asm volatile("" : "+r"(x))
+
 #define BPF_MAP_TYPE_ARRAY 2
 #define BPF_MAP_TYPE_PERCPU_ARRAY 6
 #define BPF_F_MMAPABLE (1U << 10)

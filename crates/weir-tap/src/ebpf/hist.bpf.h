@@ -36,9 +36,6 @@ TABLE(hist_state, sizeof(struct hist_state));
 			n_->field++;                                                               \
 	} while (0)
 
-/* Hides the known range of a number from the compiler, so that the verifier sees each bounds check. */
-#define opaque(x) asm volatile("" : "+r"(x))
-
 /* ---- Bins ---------------------------------------------------------------------------------- */
 
 /* The lowest byte, for an index whose range the verifier can derive. */

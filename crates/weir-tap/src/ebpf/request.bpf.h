@@ -127,6 +127,7 @@ static __always_inline __u8 flags_of(__u32 opf)
  */
 struct view {
 	struct request *rq;
+	struct request_queue *queue;
 	struct bio *bio;
 	__u64 sector;
 	__u32 opf;
@@ -139,12 +140,15 @@ static __always_inline struct view view_of(struct request *rq)
 {
 	struct view v = {
 		.rq = rq,
+		.queue = rq->q,
 		.opf = rq->cmd_flags,
 		.bytes = rq->__data_len,
 		.sector = rq->__sector,
 		.bio = rq->bio,
 	};
 
+	/* Read here, and not where it is used. */
+	opaque(v.queue);
 	v.flush_step = rq->rq_flags & config.flush_step;
 	v.op = op_of(v.opf);
 	return v;
@@ -160,7 +164,7 @@ static __always_inline __u32 device_of(const struct view *v)
 	if (core_field_exists(((struct request___disk *)v->rq)->rq_disk))
 		disk = ((struct request___disk *)v->rq)->rq_disk;
 	else
-		disk = v->rq->q->disk;
+		disk = v->queue->disk;
 	if (!disk)
 		return 0;
 	return (__u32)disk->major << 20 | disk->first_minor;

@@ -384,7 +384,7 @@ static __always_inline bool is_stacked(struct block_device *device)
 SEC("tp_btf/block_bio_queue")
 int on_tie(__u64 *ctx)
 {
-	struct bio *bio = (struct bio *)ctx[0];
+	struct bio *bio = CAST(bio, ctx[0]);
 	struct block_device *device = bio->bi_bdev;
 	struct tie tie = {}, *other;
 	struct request_file file = {};
@@ -412,7 +412,7 @@ int on_tie(__u64 *ctx)
 SEC("tp_btf/block_bio_complete")
 int on_untie(__u64 *ctx)
 {
-	struct bio *bio = (struct bio *)ctx[1];
+	struct bio *bio = CAST(bio, ctx[1]);
 	__u64 segments = number_of(bio->bi_io_vec);
 	struct tie *tie = bpf_map_lookup_elem(&ties, &segments);
 

@@ -346,7 +346,7 @@ static __always_inline bool is_direct(struct bio *bio, struct doing *doing, bool
 SEC("tp_btf/block_bio_queue")
 int on_bio_queue(__u64 *ctx)
 {
-	struct bio *bio = (struct bio *)ctx[0];
+	struct bio *bio = CAST(bio, ctx[0]);
 	struct block_device *device = bio->bi_bdev;
 	struct super_block *sb = CAST(super_block, device->bd_holder);
 	__u32 bytes = bio->bi_iter.bi_size;
@@ -409,7 +409,7 @@ int on_bio_queue(__u64 *ctx)
 SEC("tp_btf/block_bio_complete")
 int on_bio_complete(__u64 *ctx)
 {
-	struct bio *bio = (struct bio *)ctx[1];
+	struct bio *bio = CAST(bio, ctx[1]);
 	__u64 address = number_of(bio);
 	struct file_io *io = bpf_map_lookup_elem(&pending, &address);
 

@@ -905,7 +905,7 @@ SUBPROGRAM int add_tie(struct bio *bio, char op)
 SEC("tp_btf/block_bio_queue")
 int on_bio_queue(__u64 *ctx)
 {
-	struct bio *bio = (struct bio *)ctx[0];
+	struct bio *bio = CAST(bio, ctx[0]);
 	char op = letter_of(bio->bi_opf);
 
 	if (op && state.live && !is_whole(bio, bio->bi_bdev, op))
@@ -917,7 +917,7 @@ int on_bio_queue(__u64 *ctx)
 SEC("tp_btf/block_bio_complete")
 int on_bio_complete(__u64 *ctx)
 {
-	struct bio *bio = (struct bio *)ctx[1];
+	struct bio *bio = CAST(bio, ctx[1]);
 	__u64 key, now = bpf_ktime_get_ns();
 	struct tie *tie = tie_of(bio, &key);
 	struct io_path *path;
