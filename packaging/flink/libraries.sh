@@ -19,7 +19,8 @@ copy() {
 copy runtime "$work/runtime"
 mvn -q -B -f "$here/pom.xml" dependency:copy-dependencies -Dflink="$flink" \
     -DoutputDirectory="$work/all"
-javac -cp "$work/all/*" -d "$work/classes" "$here"/weir/flink/*.java
+# Flink runs with Java 11 and later versions, perhaps with an older one than the compiler's.
+javac --release 11 -cp "$work/all/*" -d "$work/classes" "$here"/weir/flink/*.java
 jar --create --file "$work/runtime/weir-flink.jar" -C "$work/classes" .
 cp "$work"/runtime/*.jar "$folder"
 ls "$folder"

@@ -112,6 +112,15 @@ fn holds_all(listed: &str, what: &str) {
             "{what} has no {path}:\n{listed}"
         );
     }
+    let classes = fs::read_dir(root().join("packaging/flink/weir/flink")).expect("the classes");
+    for class in classes.flatten() {
+        let name = class.file_name().to_string_lossy().into_owned();
+        let is_there = |line: &&str| line.ends_with(&format!("/weir/flink/{name}"));
+        assert!(
+            lines.iter().any(is_there),
+            "{what} has no {name}:\n{listed}"
+        );
+    }
     let pages = lines.iter().filter(|line| line.contains("/man/man1/weir"));
     assert!(pages.count() > 30, "{what} has no manual pages:\n{listed}");
 }

@@ -11,8 +11,9 @@ use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 use weir_forward::{BrokerError, BrokerReader, BrokerRecord, ReadRecord, descriptions_topic};
 use weir_model::{
-    Batch, Column, Field, NANOS_PER_SECOND, Nanos, Schema, Shape, Symbol, Type, Value,
+    Batch, Column, Field, NANOS_PER_SECOND, Nanos, Schema, Shape, Symbol, Tally, Type, Value,
 };
+use weir_query::flink::ColumnType;
 use weir_sink::{InstantUnit, ResultSchema};
 
 /// The field with the end of a window.
@@ -55,6 +56,31 @@ pub struct ResultColumn {
     pub field: String,
     /// The column of the query.
     pub column: Field,
+    /// The type of the values of a tally.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub values: Option<Type>,
+}
+
+impl ResultColumn {
+    /// A column of the query, with its name and its type in Flink.
+    pub fn new(field: &str, ty: ColumnType, column: Field) -> ResultColumn {
+        ResultColumn {
+            field: field.to_owned(),
+            column,
+            values: match ty {
+                ColumnType::Single(_) => None,
+                ColumnType::Tally(values) => Some(values),
+            },
+        }
+    }
+
+    /// Its value in a row.
+    fn value(&self, json: &Json) -> Option<Value> {
+        match (self.column.ty, self.values) {
+            (Type::Tally, Some(ty)) => tally(ty, json),
+            (ty, _) => value(ty, json),
+        }
+    }
 }
 
 impl JobDescription {
@@ -290,7 +316,7 @@ impl JobResults {
         let found = parsed.and_then(|row| {
             let columns = self.description.columns.iter();
             // Flink writes NULLs: a row without a field is of another query.
-            let values = columns.map(|c| value(c.column.ty, row.get(&c.field)?));
+            let values = columns.map(|c| c.value(row.get(&c.field)?));
             Some((window_end(&row)?, values.collect::<Option<Vec<Value>>>()?))
         });
         let Some((end, _)) = &found else {
@@ -328,6 +354,19 @@ fn value(ty: Type, json: &Json) -> Option<Value> {
         }),
         _ => Value::Text(Symbol::new(json.as_str()?)),
     })
+}
+
+/// A tally: an array of objects with a value of this type and its count.
+fn tally(ty: Type, json: &Json) -> Option<Value> {
+    if json.is_null() {
+        return Some(Value::Null);
+    }
+    let entries = json.as_array()?.iter().map(|entry| {
+        let count = entry.get("count")?.as_i64()?;
+        Some((value(ty, entry.get("value")?)?, count))
+    });
+    let entries = entries.collect::<Option<Vec<(Value, i64)>>>()?;
+    Some(Value::Tally(Arc::new(Tally(entries))))
 }
 
 #[cfg(test)]
@@ -411,6 +450,7 @@ mod tests {
         let column = |name: &str, ty| ResultColumn {
             field: name.into(),
             column: Field::new(name, ty),
+            values: None,
         };
         JobDescription {
             topic: "t".into(),
@@ -499,6 +539,48 @@ mod tests {
         let found = rows(&results.next(&mut topics).unwrap());
         assert_eq!(found, [row(1_500_000_000, None, 2)]);
         assert_eq!(results.skipped().deleted, 2);
+    }
+
+    #[test]
+    fn tallies_are_arrays_of_values_with_counts() {
+        let tallies = [
+            (
+                Type::Int,
+                r#"[{"value":4096,"count":2},{"value":null,"count":1}]"#,
+            ),
+            (
+                Type::Float,
+                r#"[{"value":0.5,"count":2},{"value":4,"count":1}]"#,
+            ),
+            (Type::Float, r#"[{"value":"NaN","count":2}]"#),
+            (Type::Text, r#"[{"value":"NaN","count":2}]"#),
+            (Type::Bool, r#"[{"value":false,"count":1}]"#),
+            (Type::Text, "null"),
+            (Type::Int, r#"[{"value":"a","count":1}]"#),
+            (Type::Int, r#"[{"value":1}]"#),
+        ];
+        let found = tallies.map(|(ty, json)| {
+            let column = Field::new("t", Type::Tally);
+            let column = ResultColumn::new("t", ColumnType::Tally(ty), column);
+            let stored = serde_json::to_string(&column).unwrap();
+            assert_eq!(
+                serde_json::from_str::<ResultColumn>(&stored).unwrap(),
+                column
+            );
+            column.value(&serde_json::from_str(json).unwrap())
+        });
+        let tally = |entries: &[(Value, i64)]| Some(Value::Tally(Arc::new(Tally(entries.into()))));
+        let expected = [
+            tally(&[(Value::Int(4096), 2), (Value::Null, 1)]),
+            tally(&[(Value::Float(0.5), 2), (Value::Float(4.0), 1)]),
+            tally(&[(Value::Float(f64::NAN), 2)]),
+            tally(&[(Value::text("NaN"), 2)]),
+            tally(&[(Value::Bool(false), 1)]),
+            Some(Value::Null),
+            None,
+            None,
+        ];
+        assert_eq!(found, expected);
     }
 
     #[test]

@@ -76,7 +76,7 @@ public final class FlinkRunner {
         return text.toString();
     }
 
-    /** NULL is {@code \N}; a time is in milliseconds. */
+    /** NULL is {@code \N}; a time is in milliseconds; an array of rows is JSON. */
     private static String text(Object value) {
         if (value == null) {
             return "\\N";
@@ -84,10 +84,31 @@ public final class FlinkRunner {
         if (value instanceof LocalDateTime time) {
             return String.valueOf(time.toInstant(ZoneOffset.UTC).toEpochMilli());
         }
-        return value.toString()
+        String plain = value instanceof Row[] rows ? json(rows) : value.toString();
+        return plain
                 .replace("\\", "\\\\")
                 .replace("\t", "\\t")
                 .replace("\n", "\\n");
+    }
+
+    /** Rows as arrays, floats as texts; only quotes and backslashes are escaped. */
+    private static String json(Row[] rows) {
+        List<String> parts = new ArrayList<>();
+        for (Row row : rows) {
+            List<String> values = new ArrayList<>();
+            for (int i = 0; i < row.getArity(); i++) {
+                Object value = row.getField(i);
+                boolean isText = value instanceof String || value instanceof Double;
+                String text = String.valueOf(value);
+                values.add(isText ? quoted(text) : text);
+            }
+            parts.add("[" + String.join(",", values) + "]");
+        }
+        return "[" + String.join(",", parts) + "]";
+    }
+
+    private static String quoted(String text) {
+        return '"' + text.replace("\\", "\\\\").replace("\"", "\\\"") + '"';
     }
 
     private static String causes(Throwable error) {

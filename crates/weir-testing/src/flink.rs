@@ -7,6 +7,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Stdio};
 use std::sync::Mutex;
 
 use anyhow::{Context, Result, bail};
+use serde_json::Value as Json;
 
 use crate::Scratch;
 use crate::java::{Java, temporary};
@@ -79,6 +80,20 @@ impl Drop for Flink {
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
+}
+
+/// The values and counts of an array of rows, as [`Flink::run`] returns it; NULL is `None`.
+///
+/// # Errors
+/// If the text is not such an array.
+pub fn entries(text: &str) -> Result<Vec<(Option<String>, i64)>> {
+    let entries: Vec<(Json, i64)> = serde_json::from_str(text)?;
+    let entry = |(value, count)| match value {
+        Json::Null => (None, count),
+        Json::String(value) => (Some(value), count),
+        other => (Some(other.to_string()), count),
+    };
+    Ok(entries.into_iter().map(entry).collect())
 }
 
 /// Fetches Flink and compiles what runs it, with the functions that queries call.

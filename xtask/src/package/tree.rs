@@ -60,8 +60,16 @@ const FILES: &[(&str, &str)] = &[
         "usr/share/doc/weir/examples/flink/weir/flink/ApproxCountDistinct.java",
     ),
     (
+        "packaging/flink/weir/flink/Buckets.java",
+        "usr/share/doc/weir/examples/flink/weir/flink/Buckets.java",
+    ),
+    (
         "packaging/flink/weir/flink/DoubleQuantile.java",
         "usr/share/doc/weir/examples/flink/weir/flink/DoubleQuantile.java",
+    ),
+    (
+        "packaging/flink/weir/flink/Histogram.java",
+        "usr/share/doc/weir/examples/flink/weir/flink/Histogram.java",
     ),
     (
         "packaging/flink/weir/flink/LogLinear.java",
@@ -76,8 +84,16 @@ const FILES: &[(&str, &str)] = &[
         "usr/share/doc/weir/examples/flink/weir/flink/MergedDoubleQuantile.java",
     ),
     (
+        "packaging/flink/weir/flink/MergedHistogram.java",
+        "usr/share/doc/weir/examples/flink/weir/flink/MergedHistogram.java",
+    ),
+    (
         "packaging/flink/weir/flink/MergedQuantile.java",
         "usr/share/doc/weir/examples/flink/weir/flink/MergedQuantile.java",
+    ),
+    (
+        "packaging/flink/weir/flink/MergedTop.java",
+        "usr/share/doc/weir/examples/flink/weir/flink/MergedTop.java",
     ),
     (
         "packaging/flink/weir/flink/Partial.java",
@@ -86,6 +102,14 @@ const FILES: &[(&str, &str)] = &[
     (
         "packaging/flink/weir/flink/Quantile.java",
         "usr/share/doc/weir/examples/flink/weir/flink/Quantile.java",
+    ),
+    (
+        "packaging/flink/weir/flink/Ranking.java",
+        "usr/share/doc/weir/examples/flink/weir/flink/Ranking.java",
+    ),
+    (
+        "packaging/flink/weir/flink/Top.java",
+        "usr/share/doc/weir/examples/flink/weir/flink/Top.java",
     ),
     (
         "packaging/prometheus/weir-dashboard.json",

@@ -4,11 +4,16 @@ use weir_model::{Type, Unit, Value};
 
 use super::block::is_name;
 use super::expr::expr;
-use super::{Untranslatable, quoted, refuse};
+use super::table::type_name;
+use super::{Untranslatable, quoted, refuse, text};
 use crate::expr::Expr;
 use crate::function::AggregateCall;
+use crate::function::aggregate::histogram;
 use crate::function::arguments::{as_f64, literal};
 use crate::place::fleet::published::PublishedState;
+
+/// The limits of a histogram without limits, for `packaging/flink/weir/flink/Buckets.java`.
+const POWERS: &str = "powers of 2";
 
 /// A call over columns that are these expressions.
 pub(super) fn call(call: &AggregateCall, columns: &[String]) -> Result<String, Untranslatable> {
@@ -30,6 +35,11 @@ pub(super) fn call(call: &AggregateCall, columns: &[String]) -> Result<String, U
         false => format!("CAST({x} AS BIGINT)"),
     };
     let distinct = if call.distinct { "DISTINCT " } else { "" };
+    if ty == Type::Tally && (call.distinct || name != "count") {
+        return refuse(format!(
+            "Flink has no {name} of tallies with the same result"
+        ));
+    }
     Ok(match name {
         "count" => format!("COUNT({distinct}{x})"),
         "sum" if !is_float => format!("SUM({distinct}{integer})"),
@@ -63,6 +73,17 @@ pub(super) fn call(call: &AggregateCall, columns: &[String]) -> Result<String, U
             Type::Int | Type::Time => format!("weir_approx_count_distinct({integer})"),
             _ => format!("weir_approx_count_distinct({x})"),
         },
+        "top" => match ty {
+            Type::Int | Type::Time => format!("weir_top({integer}, {})", args[1]),
+            _ => format!("weir_top({x}, {})", args[1]),
+        },
+        "histogram" => {
+            let limits = limits(call);
+            match is_float {
+                true => format!("weir_histogram({x}, {limits})"),
+                false => format!("weir_histogram({integer}, {limits})"),
+            }
+        }
         "first" | "last" => {
             return refuse(format!(
                 "{name} needs the order of arrival, which Flink does not keep"
@@ -76,6 +97,21 @@ pub(super) fn call(call: &AggregateCall, columns: &[String]) -> Result<String, U
 fn fraction(call: &AggregateCall) -> f64 {
     let q = literal(&call.args[1]).as_ref().and_then(as_f64);
     q.expect("the checker saw a constant number")
+}
+
+/// The limits of a histogram as one text: Java's methods have at most 255 arguments.
+fn limits(call: &AggregateCall) -> String {
+    let limit = |value: Value| match value {
+        Value::Float(x) if x.is_infinite() && x > 0.0 => "Infinity".to_owned(),
+        Value::Float(x) if x.is_infinite() => "-Infinity".to_owned(),
+        Value::Float(x) => format!("{x:E}"),
+        other => other.to_string(),
+    };
+    let limits: Vec<String> = histogram::limits_of(call).map(limit).collect();
+    match limits.is_empty() {
+        true => text(POWERS),
+        false => text(&limits.join(" ")),
+    }
 }
 
 /// The result of a call, merged from what agents publish of its state.
@@ -106,6 +142,19 @@ pub(super) fn merged(
         }
         ("approx_count_distinct", PublishedState::Bytes(state)) => {
             format!("weir_merged_approx_count_distinct({})", quoted(state))
+        }
+        ("top", PublishedState::Bytes(state)) => {
+            let k = literal(&call.args[1]).expect("the checker saw a constant number");
+            let of = type_name(call.args[0].ty())?;
+            format!(
+                "weir_merged_top({}, {k}, CAST(NULL AS {of}))",
+                quoted(state)
+            )
+        }
+        ("histogram", PublishedState::Bytes(state)) => {
+            let (limits, of) = (limits(call), type_name(call.args[0].ty())?);
+            let state = quoted(state);
+            format!("weir_merged_histogram({state}, {limits}, CAST(NULL AS {of}))")
         }
         _ => {
             return refuse(format!(

@@ -8,6 +8,14 @@ use crate::expr::{BinaryOp, Expr, UnaryOp};
 
 /// An expression over columns that are these expressions.
 pub(super) fn expr(e: &Expr, columns: &[String]) -> Result<String, Untranslatable> {
+    let is_plain = matches!(
+        e,
+        Expr::Column { .. } | Expr::Literal { .. } | Expr::IsNull { .. }
+    );
+    let all = || e.children().into_iter().chain([e]);
+    if !is_plain && all().any(|e| e.ty() == Type::Tally) {
+        return refuse("Flink has no expression of tallies with the same result");
+    }
     let below = |e: &Expr| expr(e, columns);
     let not = |negated: &bool| if *negated { " NOT" } else { "" };
     Ok(match e {

@@ -20,11 +20,13 @@ mod expr;
 mod result;
 mod scalar;
 mod table;
+mod tally;
 
 use std::fmt::{self, Display, Formatter};
 
 pub use result::{ResultTable, longest_window};
 pub use table::{FlinkTable, FlinkView};
+pub use tally::ColumnType;
 
 use weir_model::{Capabilities, Declaration, Demand};
 
@@ -41,7 +43,7 @@ pub const ZONE: &str = "SET 'table.local-time-zone' = 'UTC'";
 const MILLISECOND: i64 = 1_000_000;
 
 /// The functions of Flink that this project adds (`packaging/flink`), and their classes.
-static FUNCTIONS: [FlinkFunction; 6] = [
+static FUNCTIONS: [FlinkFunction; 10] = [
     FlinkFunction {
         name: "weir_quantile",
         class: "weir.flink.Quantile",
@@ -65,6 +67,22 @@ static FUNCTIONS: [FlinkFunction; 6] = [
     FlinkFunction {
         name: "weir_merged_approx_count_distinct",
         class: "weir.flink.MergedApproxCountDistinct",
+    },
+    FlinkFunction {
+        name: "weir_top",
+        class: "weir.flink.Top",
+    },
+    FlinkFunction {
+        name: "weir_merged_top",
+        class: "weir.flink.MergedTop",
+    },
+    FlinkFunction {
+        name: "weir_histogram",
+        class: "weir.flink.Histogram",
+    },
+    FlinkFunction {
+        name: "weir_merged_histogram",
+        class: "weir.flink.MergedHistogram",
     },
 ];
 

@@ -3,11 +3,10 @@
 //! Flink writes a row again after a failure. So each row has a key: the end of its window, and the
 //! values by which the rows of one window differ. A row with the key of an earlier one replaces it.
 
-use weir_model::{Nanos, Type};
+use weir_model::Nanos;
 
 use super::block::{names, unique};
-use super::table::type_name;
-use super::{FlinkQuery, MILLISECOND, Untranslatable, quoted, refuse, text};
+use super::{ColumnType, FlinkQuery, MILLISECOND, Untranslatable, quoted, refuse, text};
 use crate::expr::Expr;
 use crate::plan::{JoinKind, Node, Plan};
 use crate::window::Window;
@@ -21,7 +20,7 @@ pub struct ResultTable {
     /// Its name in SQL, which is that of its topic.
     pub name: String,
     /// The columns of the query, as Flink names them.
-    pub columns: Vec<(String, Type)>,
+    pub columns: Vec<(String, ColumnType)>,
     /// The columns by which the rows of one window differ.
     pub identity: Vec<usize>,
     /// The name of the column with the key.
@@ -44,12 +43,10 @@ impl ResultTable {
                 "nothing distinguishes a row of the result from one that Flink writes again after a failure; select all columns of GROUP BY, or use SELECT DISTINCT",
             );
         };
-        let fields = &plan.schema.fields;
         let names = names(&plan.schema);
         let mut columns = Vec::with_capacity(names.len());
-        for (name, field) in names.into_iter().zip(fields) {
-            type_name(field.ty)?;
-            columns.push((name, field.ty));
+        for (at, name) in names.into_iter().enumerate() {
+            columns.push((name, ColumnType::of(plan, at)?));
         }
         let mut all: Vec<String> = columns.iter().map(|(name, _)| name.clone()).collect();
         all.push("key".into());
@@ -64,10 +61,10 @@ impl ResultTable {
 
     /// `CREATE TABLE`: rows are JSON in a topic of Kafka, with a text as their key.
     pub fn definition(&self, with: &[(String, String)]) -> String {
-        let columns = self.columns.iter().map(|(name, ty)| {
-            let ty = type_name(*ty).expect("checked when the table was made");
-            format!("  {} {ty}", quoted(name))
-        });
+        let columns = self
+            .columns
+            .iter()
+            .map(|(name, ty)| format!("  {} {}", quoted(name), sql(*ty)));
         let own = [
             ("connector", "kafka"),
             ("topic", self.name.as_str()),
@@ -100,10 +97,10 @@ impl ResultTable {
             .into_iter()
             .chain(identity)
             .collect();
-        let columns = self.columns.iter().map(|(name, ty)| {
-            let ty = type_name(*ty).expect("checked when the table was made");
-            format!("CAST({} AS {ty})", quoted(name))
-        });
+        let columns = self
+            .columns
+            .iter()
+            .map(|(name, ty)| format!("CAST({} AS {})", quoted(name), sql(*ty)));
         let columns: Vec<String> = columns.collect();
         let mut sql = format!(
             "INSERT INTO {}\nSELECT JSON_ARRAY({} NULL ON NULL), CAST({end} AS TIMESTAMP_LTZ(3)), {}\nFROM (\n{}\n)",
@@ -120,8 +117,12 @@ impl ResultTable {
     }
 }
 
+fn sql(ty: ColumnType) -> String {
+    ty.sql().expect("checked when the table was made")
+}
+
 /// The columns by which the rows of one window of a query differ, if any do.
-fn identity(plan: &Plan) -> Option<Vec<usize>> {
+pub(super) fn identity(plan: &Plan) -> Option<Vec<usize>> {
     match &plan.node {
         Node::Select { input, .. } | Node::Order { input, .. } | Node::ToStream { input, .. } => {
             identity(input)

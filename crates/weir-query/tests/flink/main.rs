@@ -8,6 +8,7 @@
 mod support;
 
 mod published;
+mod tallies;
 
 #[path = "../semantics/random/choices.rs"]
 mod choices;
@@ -23,12 +24,14 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
-use weir_model::{Catalog, Declaration, Field, NANOS_PER_SECOND, Schema, Shape, Type, Unit, Value};
-use weir_query::flink::{FlinkQuery, FlinkTable, ZONE, translate};
+use weir_model::{
+    Catalog, Declaration, Field, NANOS_PER_SECOND, Schema, Shape, Tally, Type, Unit, Value,
+};
+use weir_query::flink::{ColumnType, FlinkQuery, FlinkTable, ZONE, translate};
 use weir_query::plan::{Node, Plan};
 use weir_query::window::Window;
 use weir_query::{CheckOptions, Dialect, compile, compile_unoptimized};
-use weir_testing::flink::FlinkRow;
+use weir_testing::flink::{FlinkRow, entries};
 use weir_testing::repository::root;
 use weir_testing::{Flink, is_full, skipped};
 
@@ -599,11 +602,7 @@ impl Translated {
                     (end * MILLISECOND, &values[1..])
                 }
             };
-            content.add(
-                end,
-                typed(values, &self.plan.schema)?,
-                if *comes { 1 } else { -1 },
-            );
+            content.add(end, typed(values, &self.plan)?, if *comes { 1 } else { -1 });
         }
         Ok(content)
     }
@@ -638,19 +637,34 @@ impl Translated {
     }
 }
 
-fn typed(values: &[Option<String>], schema: &Schema) -> Result<Row, String> {
-    let values = values.iter().zip(&schema.fields);
-    let value = |(text, field): (&Option<String>, &weir_model::Field)| {
+fn typed(values: &[Option<String>], plan: &Plan) -> Result<Row, String> {
+    let values = values.iter().enumerate().map(|(at, text)| {
         let Some(text) = text else {
             return Ok(Value::Null);
         };
-        let found = match field.ty {
-            Type::Bool => text.parse().ok().map(Value::Bool),
-            Type::Int | Type::Time => text.parse().ok().map(Value::Int),
-            Type::Float => text.parse().ok().map(Value::Float),
-            _ => Some(Value::text(text)),
+        let found = match ColumnType::of(plan, at).map_err(|e| e.to_string())? {
+            ColumnType::Single(ty) => single(text, ty),
+            ColumnType::Tally(ty) => tally(text, ty),
         };
-        found.ok_or_else(|| format!("{} is {text}", field.name))
-    };
-    values.map(value).collect()
+        found.ok_or_else(|| format!("{} is {text}", plan.schema.fields[at].name))
+    });
+    values.collect()
+}
+
+fn single(text: &str, ty: Type) -> Option<Value> {
+    match ty {
+        Type::Bool => text.parse().ok().map(Value::Bool),
+        Type::Int | Type::Time => text.parse().ok().map(Value::Int),
+        Type::Float => text.parse().ok().map(Value::Float),
+        _ => Some(Value::text(text)),
+    }
+}
+
+fn tally(text: &str, ty: Type) -> Option<Value> {
+    let entries = entries(text).ok()?.into_iter().map(|(value, count)| {
+        let value = value.map_or(Some(Value::Null), |value| single(&value, ty));
+        Some((value?, count))
+    });
+    let entries = entries.collect::<Option<Vec<_>>>()?;
+    Some(Value::Tally(Arc::new(Tally(entries))))
 }

@@ -25,7 +25,7 @@ const RANDOM: [usize; 2] = [8, 150];
 const HOSTS: u64 = 3;
 
 /// A query over what agents publish.
-struct Published {
+pub struct Published {
     case: Translated,
     cut: Cut,
     /// The lines of each fragment's table.
@@ -35,7 +35,7 @@ struct Published {
 impl Published {
     /// The query of a case, if what its agents send is translated; its rows are distributed by
     /// `seed`.
-    fn of(case: Translated, seed: u64) -> Option<Published> {
+    pub fn of(case: Translated, seed: u64) -> Option<Published> {
         let optimized = &case.optimized;
         let mut instants = case.history.sources.values().flatten().map(|row| row.ts);
         // The division of Flink rounds towards zero.
@@ -76,12 +76,12 @@ impl Published {
         })
     }
 
-    fn strategy(&self) -> PlacementStrategy {
+    pub fn strategy(&self) -> PlacementStrategy {
         self.cut.strategy
     }
 
     /// The difference of both results, if there is one.
-    fn difference(&self, flink: &mut Flink) -> Option<String> {
+    pub fn difference(&self, flink: &mut Flink) -> Option<String> {
         let topics = topics(&self.cut);
         let lines = |table: &FlinkTable| {
             let at = topics.iter().position(|topic| *topic == table.stream);

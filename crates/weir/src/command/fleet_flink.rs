@@ -312,10 +312,8 @@ fn spec(
     }
     let (settings, parallelism) = job.settings()?;
     let columns = plan.schema.fields.iter().zip(&result.columns);
-    let columns = columns.map(|(column, (field, _))| ResultColumn {
-        field: field.clone(),
-        column: column.clone(),
-    });
+    let columns =
+        columns.map(|(column, (field, ty))| ResultColumn::new(field, *ty, column.clone()));
     Ok(JobSpec {
         sink: sources.iter().filter(of_client).cloned().collect(),
         description: JobDescription {

@@ -13,13 +13,15 @@ const RECORDING: &str = concat!(
     "/../../samples/three-disks.parquet"
 );
 
-const QUERIES: [&str; 4] = [
+const QUERIES: [&str; 5] = [
     "select pdisk, op, count(*) as n, sum(bytes) as bytes, min(latency) as least, \
      max(latency) as most, avg(latency) as mean from IO [range 2 s slide 1 s] \
      where bytes >= 4096 group by pdisk, op having count(*) > 10",
     "select pdisk, quantile(latency, 0.5) as p50, p99(latency) as p99, \
      quantile(latency / 1000.0, 0.9) as us, approx_count_distinct(sector) as sectors \
      from IO [range 4 s slide 1 s] group by pdisk",
+    "select pdisk, top(sectors, 3) as sizes, top(op, 5) as ops, histogram(latency) as latencies, \
+     histogram(bytes, 4 KiB, 64 KiB) as few from IO [range 2 s slide 1 s] group by pdisk",
     "select pdisk, seek, latency from IO [range 1 s slide 1 s] order by latency desc limit 3",
     "select r.pdisk as pdisk, count(*) as pairs from IO [range 100 ms slide 100 ms] as r \
      join IO [range 100 ms slide 100 ms] as w on r.pdisk = w.pdisk and r.sector < w.sector \

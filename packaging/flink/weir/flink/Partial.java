@@ -1,8 +1,10 @@
 package weir.flink;
 
+import java.nio.charset.StandardCharsets;
+
 /**
  * Reads the state of an aggregate as weir's agents send it: integers as LEB128, signed ones in
- * zigzag form.
+ * zigzag form, floats as 8 bytes with the least significant first, texts after their length.
  */
 final class Partial {
     /** The version of all states. */
@@ -43,6 +45,31 @@ final class Partial {
     long signed() {
         long value = unsigned();
         return value >>> 1 ^ -(value & 1);
+    }
+
+    /** The next float. */
+    double real() {
+        long bits = 0;
+        for (int shift = 0; shift < 64; shift += 8) {
+            bits |= (long) next() << shift;
+        }
+        return Double.longBitsToDouble(bits);
+    }
+
+    /** The next boolean. */
+    boolean bool() {
+        return next() != 0;
+    }
+
+    /** The next text. */
+    String text() {
+        long length = unsigned();
+        if (length < 0 || length > bytes.length - at) {
+            throw new IllegalArgumentException("a partial aggregate is too short");
+        }
+        var text = new String(bytes, at, (int) length, StandardCharsets.UTF_8);
+        at += (int) length;
+        return text;
     }
 
     /** Fails unless all bytes were read. */

@@ -3,12 +3,14 @@
 use super::{Block, FlinkWindow, indented, names};
 use crate::flink::expr::expr;
 use crate::flink::table::FlinkTable;
+use crate::flink::tally::{same_tallies, without_tallies, without_tally_keys};
 use crate::flink::{Untranslatable, quoted, refuse};
 use crate::plan::{JoinKind, JoinNode, Plan, SetOp};
 
 impl Block {
     /// A join of two relations.
     pub(super) fn joined(join: &JoinNode, tables: &[FlinkTable]) -> Result<Block, Untranslatable> {
+        without_tally_keys(join.on.iter().flat_map(|(l, r)| [l, r]), "the join")?;
         let mut sides = Vec::new();
         for (plan, alias) in [(&join.left, "l"), (&join.right, "r")] {
             let names = names(&plan.schema);
@@ -86,6 +88,10 @@ impl Block {
         all: bool,
         tables: &[FlinkTable],
     ) -> Result<Block, Untranslatable> {
+        if (op, all) != (SetOp::Union, true) {
+            without_tallies(&inputs[0].schema.fields, "the set operation")?;
+        }
+        same_tallies(inputs)?;
         let names = names(&inputs[0].schema);
         let mut parts = Vec::new();
         let mut windows = Vec::new();

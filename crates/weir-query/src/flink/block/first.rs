@@ -1,18 +1,20 @@
 //! The first rows of each window, or of all.
 
-use weir_model::Schema;
+use weir_model::Type;
 
 use super::{Block, indented, names, unique};
 use crate::expr::Expr;
 use crate::flink::expr::expr;
+use crate::flink::result::identity;
+use crate::flink::tally::without_tally_keys;
 use crate::flink::{Untranslatable, refuse};
-use crate::plan::OrderBy;
+use crate::plan::{OrderBy, Plan};
 
 impl Block {
     /// The first rows in an order; rows with equal keys are ordered by all columns.
     pub(super) fn first(
         mut self,
-        schema: &Schema,
+        input: &Plan,
         by: &[OrderBy],
         limit: Option<u64>,
         offset: u64,
@@ -20,8 +22,9 @@ impl Block {
         let Some(limit) = limit.filter(|limit| *limit > 0) else {
             return refuse("Flink has the first N rows of an order only for a LIMIT above 0");
         };
+        without_tally_keys(by.iter().map(|key| &key.expr), "ORDER BY")?;
         let count = self.columns.len();
-        let mut names = names(schema);
+        let mut names = names(&input.schema);
         // The position of each key among the columns.
         let mut keys = Vec::new();
         for key in by {
@@ -50,7 +53,9 @@ impl Block {
             order.push(format!("{name} {direction}"));
         }
         let others = (0..count).filter(|at| !keys.contains(at));
-        order.extend(others.map(|at| format!("{} ASC", all[at])));
+        for at in others_until_distinct(input, others.collect(), &keys)? {
+            order.push(format!("{} ASC", all[at]));
+        }
         let order = order.join(", ");
         let from = match &block.window {
             Some(window) => {
@@ -80,5 +85,29 @@ impl Block {
         block.from = format!("(\n{}\n)", indented(&from));
         block.is_growing &= block.is_windowed();
         Ok(block)
+    }
+}
+
+/// The columns that order rows with equal keys. A tally is never among them: columns before it must
+/// distinguish the rows.
+fn others_until_distinct(
+    input: &Plan,
+    mut others: Vec<usize>,
+    keys: &[usize],
+) -> Result<Vec<usize>, Untranslatable> {
+    let is_tally = |at: &usize| input.schema.fields[*at].ty == Type::Tally;
+    let Some(first) = others.iter().position(is_tally) else {
+        return Ok(others);
+    };
+    let tally = others[first];
+    others.truncate(first);
+    let is_compared = |at: &usize| keys.contains(at) || others.contains(at);
+    match identity(input) {
+        Some(identity) if identity.iter().all(is_compared) => Ok(others),
+        _ => refuse(format!(
+            "rows with equal keys of ORDER BY would be ordered by the tally `{}`, which Flink \
+             compares in another way; select all columns of GROUP BY before it",
+            input.schema.fields[tally].name
+        )),
     }
 }

@@ -9,6 +9,7 @@ use weir_model::{Declaration, NANOS_PER_SECOND, Schema, Value};
 
 use super::expr::expr;
 use super::table::FlinkTable;
+use super::tally::{without_tallies, without_tally_keys};
 use super::{MILLISECOND, Untranslatable, aggregate, quoted, refuse};
 use crate::expr::{Expr, fold_expr};
 use crate::function::{AggregateCall, Shared};
@@ -79,6 +80,7 @@ impl Block {
                 block.aggregated(&input.schema, keys, calls)
             }
             Node::Distinct { input } => {
+                without_tallies(&input.schema.fields, "DISTINCT")?;
                 let mut block = Block::of(input, tables)?;
                 if block.groups.is_some() || !block.columns.iter().all(|c| is_name(c)) {
                     block = block.nested(&input.schema)?;
@@ -103,7 +105,7 @@ impl Block {
                 // The order of a relation's rows is a matter of who shows it.
                 match (limit, offset) {
                     (None, 0) => Ok(block),
-                    _ => block.first(&input.schema, by, *limit, *offset),
+                    _ => block.first(input, by, *limit, *offset),
                 }
             }
             Node::ToStream { input, kind } => Block::of(input, tables)?.streamed(*kind),
@@ -271,6 +273,7 @@ impl Block {
         keys: &[Expr],
         calls: &[AggregateCall],
     ) -> Result<Block, Untranslatable> {
+        without_tally_keys(keys.iter(), "GROUP BY")?;
         let columns = &self.columns;
         let sql = keys.iter().map(|key| expr(key, columns));
         let mut sql = sql.collect::<Result<Vec<_>, _>>()?;

@@ -117,14 +117,18 @@ fn limit_of(value: &Value, from: Unit, ty: Type, unit: Unit) -> Option<Value> {
     }
 }
 
+/// The stated limits of a call, in the type and unit of its values.
+pub(crate) fn limits_of(call: &AggregateCall) -> impl Iterator<Item = Value> + '_ {
+    let (ty, unit) = (call.args[0].ty(), call.args[0].unit());
+    call.args[1..].iter().map(move |limit| {
+        let value = literal(limit).and_then(|value| limit_of(&value, limit.unit(), ty, unit));
+        value.expect("`check` saw a limit")
+    })
+}
+
 /// The limits of a call, as numbers of the type of its values.
 fn limits<V>(call: &AggregateCall, number: impl Fn(&Value) -> Option<V>) -> BucketLimits<V> {
-    let (ty, unit) = (call.args[0].ty(), call.args[0].unit());
-    let limits = call.args[1..].iter().map(|limit| {
-        let value = literal(limit).and_then(|value| limit_of(&value, limit.unit(), ty, unit));
-        let number = value.as_ref().and_then(&number);
-        number.expect("`check` saw a limit")
-    });
+    let limits = limits_of(call).map(|limit| number(&limit).expect("it has the type of values"));
     match call.args.len() {
         1 => BucketLimits::PowersOfTwo,
         _ => BucketLimits::Explicit(limits.collect()),

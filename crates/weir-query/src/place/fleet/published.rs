@@ -23,7 +23,7 @@ pub(crate) const OF_WINDOWS: [&str; 4] =
     ["window_start", "window_end", "window_time", "row_number"];
 
 /// The aggregates whose states are published as bytes that others merge.
-const SKETCHES: [&str; 2] = ["quantile", "approx_count_distinct"];
+const MERGED_STATES: [&str; 4] = ["quantile", "approx_count_distinct", "top", "histogram"];
 
 /// How the rows of a fragment are published.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -209,15 +209,15 @@ pub fn cut_to_publish(plan: &Plan, options: &CutOptions) -> Result<Cut, CutError
     }
 }
 
-/// Whether others merge all states of a fragment: those that are numbers, and the sketches for
-/// which there are functions in `packaging/flink`.
+/// Whether others merge all states of a fragment: those that are numbers, and those for which there
+/// are functions in `packaging/flink`.
 fn is_merged_by_others(fragment: &Plan) -> bool {
     let Node::Partial { calls, .. } = &fragment.node else {
         return true;
     };
-    let is_sketch = |call: &AggregateCall| SKETCHES.contains(&call.function.doc().name);
+    let is_merged = |call: &AggregateCall| MERGED_STATES.contains(&call.function.doc().name);
     let mut owners = Shared::of(calls).owners.into_iter().map(|at| &calls[at]);
-    owners.all(|owner| is_sketch(owner) || !reads(owner).is_empty())
+    owners.all(|owner| is_merged(owner) || !reads(owner).is_empty())
 }
 
 /// The states of a column, each in a group of its own; partials are states over what is only added.

@@ -336,6 +336,11 @@ pub fn power_of_two(value: &Value) -> Value {
 fn top(values: Vec<Value>, most: i64) -> Value {
     let mut counts: BTreeMap<Value, i64> = BTreeMap::new();
     for value in values {
+        // There is one zero.
+        let value = match value {
+            Value::Float(x) => Value::Float(x + 0.0),
+            value => value,
+        };
         *counts.entry(value).or_default() += 1;
     }
     let mut counts: Vec<(Value, i64)> = counts.into_iter().collect();

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
 use serde_json::Value as Json;
+use weir_testing::flink::entries;
 use weir_testing::{Flink, Kafka, KafkaUser};
 
 use super::operations::{get, metrics_of};
@@ -16,7 +17,8 @@ pub(super) const QUERIES: [(&str, &str); 3] = [
         "load",
         "select pdisk, op, count(*) as n, sum(bytes) as total, min(latency) as least, \
          max(latency) as most, avg(latency) as mean, p99(latency) as p99, \
-         approx_count_distinct(sector) as sectors from IO [range 4 s slide 1 s] \
+         approx_count_distinct(sector) as sectors, top(sector % 5, 1) as often, \
+         histogram(bytes, 1 MiB) as sizes from IO [range 4 s slide 1 s] \
          where bytes >= 2048 group by pdisk, op having count(*) > 3",
     ),
     (
@@ -103,10 +105,18 @@ fn in_flink(flink: &mut Flink, statements: &[String]) -> Content {
         assert!(comes, "rows of windows are never retracted");
         let mut values = values.iter().map(|v| v.as_deref().unwrap_or(""));
         let end = values.next().unwrap().parse().unwrap();
-        let row: Vec<String> = values.map(rounded).collect();
+        let row: Vec<String> = values.map(|value| rounded(&plain(value))).collect();
         content.entry(end).or_default().insert(row.join("|"));
     }
     content
+}
+
+/// A tally of one value as weir prints it; other values as they are.
+fn plain(value: &str) -> String {
+    match entries(value).as_deref() {
+        Ok([(Some(value), count)]) => format!("{{{value}: {count}}}"),
+        _ => value.to_owned(),
+    }
 }
 
 /// The content at each multiple of `slide_ms`, of a file of changes.
