@@ -21,6 +21,9 @@ impl Monitor {
     /// Advances as far as agents and clock allow, and sends orders to agents.
     pub fn tick(&mut self, now: Nanos) {
         self.end_restore();
+        if now > self.expected_until {
+            self.expected.clear();
+        }
         let watermark = match self.recovery(now) {
             Phase::Redelivery => self.watermark,
             phase => self.pace(phase, now).watermark(self.watermark),
@@ -143,6 +146,9 @@ impl Monitor {
         for (agent, bytes) in freed {
             self.free(agent, bytes);
         }
+        for site in self.agents.values_mut().filter_map(|a| a.site.as_mut()) {
+            site.advance(watermark);
+        }
         self.release_guests(watermark, now);
         self.engine.heartbeat_all(watermark);
         self.watermark = watermark;
@@ -223,13 +229,16 @@ impl Monitor {
 
     /// The hosts of the fleet, those behind the monitors of sites included.
     pub(super) fn count_fleet(&self) -> HostCounts {
-        let mut counts = HostCounts::default();
+        let mut counts = HostCounts {
+            known: self.expected.len() as u64,
+            ..HostCounts::default()
+        };
         for (id, agent) in self.agents.iter().filter(|(_, agent)| !agent.ended) {
             let is_up = agent.session.is_some();
             match &agent.site {
                 Some(site) => {
-                    counts.known += u64::from(site.hosts);
-                    counts.of_sites += u64::from(if is_up { site.responded } else { 0 });
+                    counts.known += u64::from(site.hosts());
+                    counts.of_sites += u64::from(if is_up { site.responded() } else { 0 });
                     counts.sites.push(*id);
                 }
                 None => {

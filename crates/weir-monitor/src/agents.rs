@@ -8,9 +8,7 @@ use weir_model::{Capabilities, Host, HostState, Nanos, Symbol};
 use weir_sink::RelationView;
 use weir_tap::ebpf::CheckStatus;
 use weir_wire::message::EARLIER_MAX;
-use weir_wire::{
-    ChannelHosts, ChannelId, EarlierProcess, MonitorMessage, Peer, SessionId, SiteHosts, Status,
-};
+use weir_wire::{ChannelHosts, ChannelId, EarlierProcess, MonitorMessage, Peer, SessionId, Status};
 
 use super::account::{Account, Instants};
 use super::channels::{Channel, Channels};
@@ -18,6 +16,7 @@ use super::checkpoint::Unsafe;
 use super::rates::Readings;
 use super::recovery::Before;
 use super::removed_agents::RemovedAgent;
+use super::site::Site;
 
 /// Identifies an agent in this monitor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -87,7 +86,7 @@ pub struct AgentState {
     /// Requests of channels that no longer run.
     pub requests_stray: u64,
     /// The hosts behind it, if it is the monitor of a site.
-    pub site: Option<SiteHosts>,
+    pub site: Option<Site>,
     /// The last status that it reported.
     pub status: Option<Status>,
     /// The costs that it reported.
@@ -139,8 +138,6 @@ pub struct Run {
     /// The requests that the process had received when it last reported, including those of current
     /// intervals.
     pub reported: u64,
-    /// If the agent is the monitor of a site: the hosts of it in the results.
-    pub hosts: Option<ChannelHosts>,
     /// For a relation: the rows that the agent has inserted.
     pub content: RelationView,
     /// The same for safe messages, if a standing query reads it.
@@ -251,24 +248,19 @@ impl AgentState {
 
     /// The hosts of its site in the results of a channel, if it is the monitor of one.
     pub fn site_in(&self, channel: ChannelId) -> Option<ChannelHosts> {
-        let hosts = self.site.as_ref()?.hosts;
-        let all = |missing, failed| ChannelHosts {
-            channel: channel.0,
+        let site = self.site.as_ref()?;
+        let reported = site.in_channel(channel).unwrap_or_default();
+        let run = self.runs.get(&channel);
+        let runs = run.is_some_and(Run::is_running) && self.is_waited_for();
+        let (missing, failed) = match run {
+            Some(run) if run.failed => (site.hosts(), site.hosts()),
+            _ if !runs => (site.hosts(), reported.failed),
+            _ => (reported.missing, reported.failed),
+        };
+        Some(ChannelHosts {
             missing,
             failed,
-            ..ChannelHosts::default()
-        };
-        Some(match self.runs.get(&channel) {
-            Some(run) if run.failed => all(hosts, hosts),
-            Some(run) if run.is_running() && self.is_waited_for() => {
-                let of_site = run.hosts.unwrap_or_default();
-                ChannelHosts {
-                    missing: of_site.missing.min(hosts),
-                    failed: of_site.failed.min(hosts),
-                    ..of_site
-                }
-            }
-            _ => all(hosts, 0),
+            ..reported
         })
     }
 

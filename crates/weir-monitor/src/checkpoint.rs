@@ -15,6 +15,7 @@ use weir_wire::ChannelId;
 use super::Monitor;
 use super::account::{Account, Instants};
 use super::agents::{AgentId, AgentState, Run};
+use super::site::SavedSite;
 use super::state::{Cell, Position, Saved, SavedAgent, SavedChannel, SavedQuery, SavedRun};
 
 /// The approximate size of a message at the agent without its rows.
@@ -305,6 +306,7 @@ fn saved_agent(
         seen: unheard.map_or(agent.seen, |b| b.seen),
         excluded: agent.excluded,
         ended: agent.ended,
+        site: agent.site.as_ref().and_then(SavedSite::of),
         account: agent.account.since(all_open),
         runs: agent.runs.iter().map(run).collect(),
         late: late.chain(unheard_late).collect(),

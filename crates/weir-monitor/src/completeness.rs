@@ -75,10 +75,10 @@ impl SitesInChannel {
                 counts.failed += u64::from(run.failed);
             }
             counts.hosts_failed += u64::from(present.failed);
+            let away = present.requests_away;
+            counts.requests_away = counts.requests_away.saturating_add(away);
             if agent.session.is_some() {
-                counts.responded += u64::from(site.hosts.saturating_sub(present.missing));
-                let away = present.requests_away;
-                counts.requests_away = counts.requests_away.saturating_add(away);
+                counts.responded += u64::from(site.hosts().saturating_sub(present.missing));
             }
         }
         counts

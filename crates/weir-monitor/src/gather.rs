@@ -80,7 +80,8 @@ impl Waiting {
             return 0;
         }
         let bytes = batch_bytes(&batch);
-        self.requests += batch.requests(self.counts);
+        let requests = batch.requests(self.counts);
+        self.requests = self.requests.saturating_add(requests);
         self.arrivals += 1;
         self.pieces.push(Reverse(Piece {
             arrival: self.arrivals,

@@ -94,6 +94,7 @@ impl Monitor {
                 id
             }
         };
+        self.expected.remove(&hello.host);
         let agent = self.agents.get_mut(&id).expect("it is known");
         agent.peer = joined.peer;
         let version: String = hello.program.chars().take(64).collect();

@@ -50,6 +50,7 @@ pub mod registry;
 mod removed_agents;
 mod requests;
 mod run;
+mod site;
 mod state;
 #[cfg(test)]
 mod tests;
@@ -57,7 +58,7 @@ mod time;
 pub mod upstream;
 mod view_store;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
 
 use weir_model::alert::{AlertChange, AlertInstance};
@@ -236,6 +237,10 @@ pub struct Monitor {
     term: u64,
     /// Other monitors can take over.
     has_standbys: bool,
+    /// Hosts of the monitor's earlier process whose agents have not connected yet, and how long
+    /// they count as missing.
+    expected: BTreeSet<String>,
+    expected_until: Nanos,
     engine: Engine,
     agents: BTreeMap<AgentId, AgentState>,
     agents_ever: u32,
@@ -300,6 +305,8 @@ impl Monitor {
             identity,
             term: 0,
             has_standbys: false,
+            expected: BTreeSet::new(),
+            expected_until: Nanos::MIN,
             engine,
             agents: BTreeMap::new(),
             agents_ever: 0,

@@ -282,19 +282,16 @@ impl Monitor {
     }
 
     /// The hosts of a site have changed.
-    fn on_hosts(&mut self, id: AgentId, mut site: SiteHosts, now: Nanos) {
+    fn on_hosts(&mut self, id: AgentId, hosts: SiteHosts, now: Nanos) {
         let agent = self.agents.get_mut(&id).expect("it just spoke");
-        for hosts in std::mem::take(&mut site.channels) {
-            let id = ChannelId(hosts.channel);
-            let (Some(run), Some(channel)) = (agent.runs.get_mut(&id), self.channels.get_mut(id))
-            else {
-                continue;
-            };
-            run.hosts = Some(hosts);
-            let from = hosts.complete_from_ns.min(now);
-            channel.complete_from = channel.complete_from.max(from);
+        for of in &hosts.channels {
+            if let Some(channel) = self.channels.get_mut(ChannelId(of.channel)) {
+                let from = of.complete_from_ns.min(now);
+                channel.complete_from = channel.complete_from.max(from);
+            }
         }
-        agent.site = Some(site);
+        let site = agent.site.get_or_insert_default();
+        site.report(agent.reached, hosts);
     }
 
     fn on_failed(&mut self, id: AgentId, channel_id: ChannelId, why: &str, now: Nanos) {

@@ -5,9 +5,9 @@
 //! ratio to the estimate for all fragments that run there is the speed of the hosts relative to the
 //! machine of docs/costs.md.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
-use weir_model::{Capabilities, Catalog, Declaration, HostState, NANOS_PER_SECOND, Nanos};
+use weir_model::{Capabilities, Catalog, Declaration, HostState, NANOS_PER_SECOND, Nanos, Symbol};
 use weir_query::engine::QueryId;
 use weir_query::place::fleet::{CutOptions, MeasuredFragment, Rates, cost};
 use weir_tap::live;
@@ -192,50 +192,71 @@ impl Monitor {
     /// The hosts of all agents, for another monitor; those in the results of a query are not
     /// included.
     pub(super) fn site_hosts(&self) -> SiteHosts {
-        let present = self.agents.values().filter(|agent| !agent.ended);
-        let (mut hosts, mut responded) = (0u32, 0u32);
-        for agent in present {
-            let one = SiteHosts {
-                hosts: 1,
-                responded: 1,
-                ..SiteHosts::default()
-            };
-            let of_agent = agent.site.as_ref().unwrap_or(&one);
-            hosts = hosts.saturating_add(of_agent.hosts);
+        let (mut hosts, mut responded) = (self.expected.len() as u64, 0);
+        for agent in self.agents.values().filter(|agent| !agent.ended) {
+            let of_agent = agent.site.as_ref().map(|s| (s.hosts(), s.responded()));
+            let (all, of_them) = of_agent.unwrap_or((1, 1));
+            hosts += u64::from(all);
             if agent.host_state() == HostState::Up {
-                responded = responded.saturating_add(of_agent.responded);
+                responded += u64::from(of_them);
             }
         }
+        let number = |hosts: u64| u32::try_from(hosts).unwrap_or(u32::MAX);
         SiteHosts {
-            hosts,
-            responded,
+            hosts: number(hosts),
+            responded: number(responded),
             ..SiteHosts::default()
         }
     }
 
-    /// The requests in rows that have arrived for a query and that it has not processed.
-    pub(super) fn requests_waiting(&self, query: QueryId) -> u64 {
-        let running = self.queries.get(&query).into_iter();
-        let channels = running.flat_map(|running| &running.channels);
-        let channels = channels.filter_map(|(id, _)| self.channels.get(*id));
-        channels.map(|channel| channel.waiting.requests()).sum()
+    /// The hosts of all agents that have not ended, and those that are expected.
+    pub(super) fn present_hosts(&self) -> BTreeSet<String> {
+        let present = self.agents.values().filter(|agent| !agent.ended);
+        let present = present.map(|agent| agent.host.as_str().to_owned());
+        present.chain(self.expected.iter().cloned()).collect()
     }
 
-    /// Whether all connected agents run a query, or have failed to.
+    /// Counts these hosts as missing until their agents connect, or `until`.
+    pub(super) fn expect_hosts(&mut self, hosts: BTreeSet<String>, until: Nanos) {
+        let is_known = |host: &String| {
+            let host = Symbol::get(host);
+            host.is_some_and(|host| self.hosts.contains_key(&host))
+        };
+        self.expected = hosts.into_iter().filter(|host| !is_known(host)).collect();
+        self.expected_until = until;
+    }
+
+    /// Of a query: the requests in rows that have arrived and that it has not processed, and those
+    /// that are lost or late since it was started.
+    pub(super) fn requests_received(&self, query: QueryId) -> (u64, u64) {
+        let running = self.queries.get(&query).into_iter();
+        let channels = running.flat_map(|running| &running.channels);
+        let (mut waiting, mut lost) = (0u64, 0u64);
+        for (id, before) in channels {
+            if let Some(channel) = self.channels.get(*id) {
+                waiting = waiting.saturating_add(channel.waiting.requests());
+                let since = channel.account.since(*before);
+                lost = lost.saturating_add(since.lost.saturating_add(since.late));
+            }
+        }
+        (waiting, lost)
+    }
+
+    /// Whether the agents of all hosts that are connected or expected run a query, or have failed
+    /// to.
     pub(super) fn is_run_by_all(&self, query: QueryId) -> bool {
         let Some(running) = self.queries.get(&query) else {
             return false;
         };
-        let mut connected = self
-            .agents
-            .values()
-            .filter(|a| a.session.is_some() && !a.ended);
-        connected.all(|agent| {
+        let is_connected = |agent: &&AgentState| agent.session.is_some() && !agent.ended;
+        let mut connected = self.agents.values().filter(is_connected);
+        let runs = |agent: &AgentState| {
             running.channels.iter().all(|(id, _)| {
                 let run = agent.runs.get(id);
                 run.is_some_and(|run| run.is_running() || run.failed)
             })
-        })
+        };
+        self.expected.is_empty() && connected.all(runs)
     }
 
     /// The streams that connected agents have beside the built-in ones, such as those of probes. Of

@@ -199,6 +199,7 @@ fn restored(host: Symbol, saved: SavedAgent, reached: Nanos, now: Nanos) -> Agen
     agent.ended = saved.ended;
     (agent.seen, agent.safe, agent.settled) = (saved.safe, saved.safe, saved.safe);
     agent.account = saved.account;
+    agent.site = saved.site.map(|site| site.restored(reached));
     agent.before = Some(Before {
         seen: saved.seen,
         connected: saved.connected,
@@ -217,7 +218,6 @@ fn restored(host: Symbol, saved: SavedAgent, reached: Nanos, now: Nanos) -> Agen
             started: saved.started,
             failed: saved.failed,
             account: saved.account,
-            hosts: None,
             reported: saved.reported,
             safe_content: content.clone(),
             content,

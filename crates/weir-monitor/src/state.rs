@@ -17,6 +17,7 @@ use weir_model::{Nanos, Symbol, Type, Value};
 
 use super::account::Account;
 use super::removed_agents::RemovedAgent;
+use super::site::SavedSite;
 use weir_runtime::private;
 use weir_wire::random;
 
@@ -99,6 +100,9 @@ pub struct SavedAgent {
     pub excluded: bool,
     /// It had announced its end.
     pub ended: bool,
+    /// The hosts behind it, if it is the monitor of a site.
+    #[serde(default)]
+    pub site: Option<SavedSite>,
     /// The outcome of its rows in messages that are safe.
     pub account: Account,
     /// The channels that it runs.

@@ -133,7 +133,7 @@ fn the_hosts_of_a_site_count_by_channel() {
         let now = completeness(fleet);
         (now.hosts, now.hosts_responded, now.hosts_failed)
     };
-    let (_a, channel) = started(&mut fleet, "a", 1);
+    let (mut a, channel) = started(&mut fleet, "a", 1);
     let mut site = fleet.connect_agent(Hello {
         host: "site".into(),
         instance: 2,
@@ -153,22 +153,34 @@ fn the_hosts_of_a_site_count_by_channel() {
         requests_away: 9,
     };
     fleet.send(&mut site, of_site([5, 5], Some(present)));
+    let reach = |fleet: &mut Fleet, link: &mut Link, to: i64| {
+        fleet.send(link, AgentMessage::Watermark(to));
+        fleet.tick(fleet.now.max(to + 1));
+    };
+    reach(&mut fleet, &mut site, at + 10);
+    reach(&mut fleet, &mut a, at + 10);
     assert_eq!(seen(&fleet), (6, 4, 1));
     assert_eq!(completeness(&fleet).rows_away, 9);
     assert_eq!(completeness(&fleet).complete_from, at);
 
-    // A host of the site joins: the result is complete from a later instant.
-    fleet.tick(at + 5);
+    // A host of the site joins, for results after the last watermark.
     (present.missing, present.complete_from_ns) = (0, at + 3);
     fleet.send(&mut site, of_site([6, 6], Some(present)));
-    assert_eq!(seen(&fleet), (7, 7, 1));
+    reach(&mut fleet, &mut site, at + 30);
+    assert_eq!(
+        seen(&fleet),
+        (6, 4, 1),
+        "the other agent has not reached them"
+    );
     assert_eq!(completeness(&fleet).complete_from, at + 3);
+    reach(&mut fleet, &mut a, at + 20);
+    assert_eq!(seen(&fleet), (7, 7, 1));
 
     // The query fails at the whole site.
     let why = "no tap".to_owned();
     fleet.send(&mut site, AgentMessage::failed(channel, why));
     assert_eq!(seen(&fleet), (7, 1, 6));
-    fleet.send(&mut site, AgentMessage::started(channel, at + 5));
+    fleet.send(&mut site, AgentMessage::started(channel, at + 25));
     assert_eq!(seen(&fleet), (7, 7, 1));
 
     // It is away, and has no hosts when another agent has its name.
@@ -176,6 +188,32 @@ fn the_hosts_of_a_site_count_by_channel() {
     assert_eq!(seen(&fleet), (7, 1, 1));
     let _other = fleet.join("site", 3);
     assert_eq!(seen(&fleet), (2, 1, 0));
+}
+
+#[test]
+fn hosts_of_the_earlier_process_are_missing_until_they_connect() {
+    let mut fleet = Fleet::new(options());
+    let (query, _) = fleet.query(QUERY, PlacementStrategy::Rows);
+    let (_a, _) = started(&mut fleet, "a", 1);
+    let names = ["a", "b", "c"].map(str::to_owned);
+    let until = fleet.now + 500;
+    fleet.monitor.expect_hosts(names.into(), until);
+    let seen = |fleet: &Fleet| {
+        let now = completeness(fleet);
+        (now.hosts, now.hosts_responded)
+    };
+    assert_eq!(seen(&fleet), (3, 1));
+    let of_site = fleet.monitor.site_hosts();
+    assert_eq!((of_site.hosts, of_site.responded), (3, 1));
+    assert!(!fleet.monitor.is_run_by_all(query));
+    let (_b, _) = started(&mut fleet, "b", 2);
+    assert_eq!(seen(&fleet), (3, 2));
+    assert!(!fleet.monitor.is_run_by_all(query));
+    let names: Vec<String> = fleet.monitor.present_hosts().into_iter().collect();
+    assert_eq!(names, ["a", "b", "c"]);
+    fleet.tick(until + 1);
+    assert_eq!(completeness(&fleet).hosts, 2, "it has not come back");
+    assert!(fleet.monitor.is_run_by_all(query));
 }
 
 #[test]

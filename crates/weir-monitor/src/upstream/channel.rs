@@ -7,8 +7,9 @@ use weir_model::{Batch, Nanos, Shape};
 use weir_query::engine::{PartialCombiner, QueryId, in_time_order};
 use weir_query::plan::Plan;
 use weir_sink::RelationView;
-use weir_wire::{AgentMessage, ChannelCost, ChannelHosts, ChannelId, ChannelTally};
+use weir_wire::{AgentMessage, ChannelCost, ChannelHosts, ChannelId, ChannelTally, Note};
 
+use crate::site::worse_of_channel;
 use crate::{FleetCompleteness, ResultObserver};
 
 /// The cause of losses that happened between the agents of the site and its monitor.
@@ -22,8 +23,22 @@ struct Emitted {
     /// The number of requests in the rows.
     requests: u64,
     completeness: Option<FleetCompleteness>,
+    /// The worst of each number since it was read last.
+    hosts: Option<ChannelHosts>,
     /// Why the query has ended.
     ended: Option<String>,
+}
+
+/// The hosts of the site in the results of a query.
+fn hosts_in(completeness: &FleetCompleteness) -> ChannelHosts {
+    let number = |hosts: u64| u32::try_from(hosts).unwrap_or(u32::MAX);
+    ChannelHosts {
+        channel: 0,
+        missing: number(completeness.hosts_missing()),
+        failed: number(completeness.hosts_failed),
+        complete_from_ns: completeness.complete_from,
+        requests_away: completeness.rows_away,
+    }
 }
 
 /// Receives the results of the query, in the thread of the monitor.
@@ -38,12 +53,16 @@ impl ResultObserver for SiteObserver {
     fn write(&mut self, batch: &Batch) {
         let mut emitted = self.lock();
         emitted.rows += batch.len();
-        emitted.requests += batch.requests(self.counts);
+        let requests = batch.requests(self.counts);
+        emitted.requests = emitted.requests.saturating_add(requests);
         emitted.batches.push(batch.clone());
     }
 
     fn complete(&mut self, completeness: &FleetCompleteness, _: &BTreeSet<String>) {
-        self.lock().completeness = Some(completeness.clone());
+        let mut emitted = self.lock();
+        let of_site = emitted.hosts.unwrap_or_default();
+        emitted.hosts = Some(worse_of_channel(&of_site, &hosts_in(completeness)));
+        emitted.completeness = Some(completeness.clone());
     }
 
     fn end(&mut self, why: &str) {
@@ -73,8 +92,12 @@ pub(super) struct SiteChannel {
     combiner: Option<PartialCombiner>,
     /// Of a relation, what the agents have sent before the start was reported.
     content: RelationView,
-    /// The share of the site that the rows up to the watermark include.
-    completeness: FleetCompleteness,
+    /// The hosts whose rows up to the watermark are included.
+    hosts: ChannelHosts,
+    /// The same, and the worst of each number since it was sent last.
+    unsent: ChannelHosts,
+    /// It failed at all hosts.
+    has_failed: bool,
     /// When the fragment was requested.
     since: Nanos,
     /// The instant from which rows are passed on, once it is known.
@@ -102,7 +125,9 @@ impl SiteChannel {
             query,
             observer,
             content: RelationView::default(),
-            completeness: FleetCompleteness::default(),
+            hosts: ChannelHosts::default(),
+            unsent: ChannelHosts::default(),
+            has_failed: false,
             since,
             started: None,
             passed: 0,
@@ -140,11 +165,17 @@ impl SiteChannel {
         let Emitted {
             mut batches,
             completeness,
+            hosts,
+            requests,
             ended,
             ..
         } = std::mem::take(&mut *self.observer.lock());
         if let Some(why) = ended {
+            self.fail(channel, requests, messages);
             return Err(why);
+        }
+        if let Some(hosts) = hosts {
+            self.unsent = worse_of_channel(&self.unsent, &hosts);
         }
         if let Some(known) = &completeness {
             let lost = known.rows_lost.saturating_add(known.rows_late);
@@ -152,10 +183,21 @@ impl SiteChannel {
                 messages.push(AgentMessage::lost(channel, lost - self.lost, CAUSE));
                 self.lost = lost;
             }
-            if known.hosts > 0 && known.hosts_failed >= known.hosts {
-                return Err("it failed at all hosts of the site".to_owned());
+            self.hosts = hosts_in(known);
+            // It may be started at some of them later, and other hosts may connect.
+            let has_failed = known.hosts > 0 && known.hosts_failed >= known.hosts;
+            if has_failed && !std::mem::replace(&mut self.has_failed, has_failed) {
+                messages.push(AgentMessage::Note(Note {
+                    at_ns: now,
+                    place: CAUSE.to_owned(),
+                    counter: "query_failed".to_owned(),
+                    cause: Some(format!("channel {}: at all hosts of the site", channel.0)),
+                    value: 1,
+                    total: 1,
+                    ..Note::default()
+                }));
             }
-            self.completeness = known.clone();
+            self.has_failed = has_failed;
         }
         if self.started.is_none() {
             let is_complete = |known: &FleetCompleteness| known.complete_from <= watermark;
@@ -172,6 +214,7 @@ impl SiteChannel {
             }
             // A watermark that was sent before is not later.
             self.started = Some(watermark);
+            self.unsent = self.hosts;
             messages.push(AgentMessage::started(channel, watermark));
             if is_relation {
                 let content = std::mem::take(&mut self.content);
@@ -193,7 +236,13 @@ impl SiteChannel {
             return Ok(());
         }
         let batch = match &mut self.combiner {
-            Some(combiner) => combiner.combine(&batches).map_err(|e| e.to_string())?,
+            Some(combiner) => match combiner.combine(&batches) {
+                Ok(batch) => batch,
+                Err(error) => {
+                    self.fail(channel, requests, messages);
+                    return Err(error.to_string());
+                }
+            },
             None => in_time_order(&batches),
         };
         self.passed += batch.requests(self.plan.requests_column());
@@ -202,36 +251,43 @@ impl SiteChannel {
         Ok(())
     }
 
+    /// Counts the requests as lost that the query has emitted and that are not passed on.
+    fn fail(&mut self, channel: ChannelId, requests: u64, messages: &mut Vec<AgentMessage>) {
+        if self.started.is_some() && requests > 0 {
+            self.lost = self.lost.saturating_add(requests);
+            messages.push(AgentMessage::lost(channel, requests, CAUSE));
+        }
+    }
+
     /// Counts requests that are lost on the way to the upstream monitor.
     pub(super) fn lose(&mut self, requests: u64) {
         self.dropped += requests;
     }
 
-    /// The requests so far, with the number of those that this monitor has received and that the
-    /// query has not emitted yet: agents no longer have them.
-    pub(super) fn tally(&self, channel: ChannelId, received: u64) -> ChannelTally {
+    /// The requests so far, with those that this monitor has received and that the query has not
+    /// emitted yet, and those that are lost or late: agents no longer have them.
+    pub(super) fn tally(&self, channel: ChannelId, (received, lost): (u64, u64)) -> ChannelTally {
         let waiting = match self.started {
             Some(_) => received.saturating_add(self.observer.lock().requests),
             None => 0,
         };
-        let produced = self.passed.saturating_add(self.lost);
+        let lost = self.lost.max(lost);
         ChannelTally {
             channel: channel.0,
-            produced: produced.saturating_add(waiting),
-            lost: self.lost.saturating_add(self.dropped),
+            produced: self.passed.saturating_add(lost).saturating_add(waiting),
+            lost: lost.saturating_add(self.dropped),
         }
     }
 
-    /// The hosts of the site whose rows are in what was passed on, once it has started.
-    pub(super) fn hosts(&self, channel: ChannelId) -> Option<ChannelHosts> {
-        let of_site = &self.completeness;
-        let number = |hosts: u64| u32::try_from(hosts).unwrap_or(u32::MAX);
-        self.started.map(|started| ChannelHosts {
+    /// The hosts of the site whose rows are in what was passed on since the last call, once it has
+    /// started.
+    pub(super) fn take_hosts(&mut self, channel: ChannelId) -> Option<ChannelHosts> {
+        let started = self.started?;
+        let unsent = std::mem::replace(&mut self.unsent, self.hosts);
+        Some(ChannelHosts {
             channel: channel.0,
-            missing: number(of_site.hosts_missing()),
-            failed: number(of_site.hosts_failed),
-            complete_from_ns: of_site.complete_from.max(started).max(0),
-            requests_away: of_site.rows_away,
+            complete_from_ns: unsent.complete_from_ns.max(started).max(0),
+            ..unsent
         })
     }
 

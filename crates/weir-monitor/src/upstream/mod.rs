@@ -10,13 +10,15 @@
 //!    group and interval are combined into one row, so that the other monitor receives as many rows
 //!    from a site as from one host.
 //! 3. The watermark of the site is that of the agent. Losses and late rows of the site are
-//!    reported as losses of the agent, and the number of hosts that responded with its status.
+//!    reported as losses of the agent. Before a watermark for which they differ, the hosts of the
+//!    site are reported, and those that are missing in the rows of each fragment.
 //! 4. This monitor follows the clock of the other one, and its agents follow this one's, so that
 //!    all agree on the ends of intervals.
 //!
 //! The other monitor starts the fragments again after a restart of this one, as at an agent that
-//! was killed. What survives are the numbers of requests that were received, so that those which
-//! were not passed on are counted as lost, and the term of the other monitor ([`UpstreamState`]).
+//! was killed. What survives ([`UpstreamState`]) are the numbers of requests that were received, so
+//! that those which were not passed on are counted as lost, the names of the hosts, so that they
+//! are missing until they connect, and the term of the other monitor.
 
 mod channel;
 mod config;
@@ -114,6 +116,10 @@ impl Upstream {
     /// Carries out what the other monitor has ordered, and sends what is due. To be called after
     /// each advance of the monitor's time.
     pub fn advance(&mut self, monitor: &mut Monitor, now: Nanos) {
+        if let Some(hosts) = self.state.take_hosts() {
+            let until = now.saturating_add(monitor.options.forget_after);
+            monitor.expect_hosts(hosts, until);
+        }
         while let Some(event) = self.uplink.receive(Duration::ZERO) {
             self.apply(event, monitor, now);
         }
@@ -180,6 +186,7 @@ impl Upstream {
             }
             UplinkEvent::Message(MonitorMessage::Start(start)) => {
                 let channel = ChannelId(start.channel);
+                self.refused.remove(&channel);
                 if !self.channels.contains_key(&channel)
                     && let Err(why) = self.start(channel, &start.fragment, monitor, now)
                 {
@@ -280,7 +287,7 @@ impl Upstream {
             return;
         };
         self.ended
-            .push(site.tally(channel, monitor.requests_waiting(site.query())));
+            .push(site.tally(channel, monitor.requests_received(site.query())));
         monitor.stop(site.query(), "the upstream monitor has stopped it");
         if self.ended.len() > ENDED_MAX {
             self.ended.remove(0);
@@ -306,14 +313,15 @@ impl Upstream {
         let is_due = watermark.saturating_sub(self.watermark) >= WATERMARK_EVERY;
         if watermark > self.watermark && (is_due || self.channels.values().any(emits)) {
             self.watermark = watermark;
-            let of_channels = self.channels.iter();
+            let of_channels = self.channels.iter_mut();
+            let of_channels = of_channels.filter_map(|(id, site)| site.take_hosts(*id));
             let hosts = SiteHosts {
-                channels: of_channels
-                    .filter_map(|(id, site)| site.hosts(*id))
-                    .collect(),
+                channels: of_channels.collect(),
                 ..monitor.site_hosts()
             };
             if self.hosts.as_ref() != Some(&hosts) {
+                // What the other monitor knows survives a restart.
+                self.state.write_hosts(monitor.present_hosts());
                 messages.push(AgentMessage::Hosts(hosts.clone()));
                 self.hosts = Some(hosts);
             }
@@ -338,6 +346,7 @@ impl Upstream {
             self.capabilities.clone_from(&capabilities);
             self.uplink.send(AgentMessage::Capabilities(capabilities));
         }
+        self.state.write_hosts(monitor.present_hosts());
         let state = self.uplink.state();
         let (memory, cpu_ns) = process_usage("self");
         let (clock, own_time) = (self.uplink.clock(), wall_clock());
@@ -362,7 +371,7 @@ impl Upstream {
 
     fn tallies(&self, monitor: &Monitor) -> impl Iterator<Item = ChannelTally> {
         let present = self.channels.iter().map(|(id, site)| {
-            let received = monitor.requests_waiting(site.query());
+            let received = monitor.requests_received(site.query());
             site.tally(*id, received)
         });
         self.ended.iter().copied().chain(present)

@@ -1,5 +1,6 @@
 //! [`UpstreamState`]: what the monitor of a site has on disk for the other monitor.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -11,11 +12,15 @@ use weir_runtime::private;
 use weir_runtime::tally_file::TallyFile;
 use weir_wire::{ChannelTally, EarlierProcess, LeaderTerm, random};
 
+/// The file of the hosts.
+const HOSTS: &str = "hosts.json";
+
 /// Files of this process in the directory `upstream` of the state:
 ///
 /// ```text
 /// upstream/tally-INSTANCE   requests received, by channel, one file per process
 /// upstream/leader.json      the highest term of the other monitor
+/// upstream/hosts.json       the names of the site's hosts
 /// upstream/TERM/            messages that wait, of the process that leads in this term
 /// ```
 ///
@@ -28,6 +33,11 @@ pub(super) struct UpstreamState {
     /// The processes whose tallies are part of the hello.
     earlier: Vec<u64>,
     leader: LeaderFile,
+    hosts: PathBuf,
+    /// The hosts on disk.
+    hosts_stored: BTreeSet<String>,
+    /// Those of the earlier process, until they are read.
+    hosts_before: Option<BTreeSet<String>>,
     spool: PathBuf,
 }
 
@@ -64,8 +74,20 @@ impl UpstreamState {
                 }
             }
         }
+        let hosts = directory.join(HOSTS);
+        let hosts_before = match fs::read(&hosts) {
+            Ok(bytes) => serde_json::from_slice(&bytes).unwrap_or_else(|error| {
+                warn!(file = %hosts.display(), %error, "the hosts of the site are not known");
+                BTreeSet::new()
+            }),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => BTreeSet::new(),
+            Err(error) => return Err(failed(error)),
+        };
         let state = UpstreamState {
             instance,
+            hosts,
+            hosts_stored: hosts_before.clone(),
+            hosts_before: Some(hosts_before),
             tallies,
             has_failed: false,
             earlier: earlier.processes,
@@ -94,6 +116,24 @@ impl UpstreamState {
     pub(super) fn welcomed(&mut self, leader: LeaderTerm) {
         self.leader.store(leader);
         self.tallies.forget(&std::mem::take(&mut self.earlier));
+    }
+
+    /// The hosts of the site when the earlier process ended, once.
+    pub(super) fn take_hosts(&mut self) -> Option<BTreeSet<String>> {
+        self.hosts_before.take()
+    }
+
+    /// Stores the names of the hosts, where they differ.
+    pub(super) fn write_hosts(&mut self, hosts: BTreeSet<String>) {
+        if hosts == self.hosts_stored {
+            return;
+        }
+        let bytes = serde_json::to_vec(&hosts).expect("texts are JSON");
+        if let Err(error) = private::replace(&self.hosts, &bytes) {
+            warn!(file = %self.hosts.display(), %error, "the hosts of the site are not stored");
+        }
+        // It is tried again when they change.
+        self.hosts_stored = hosts;
     }
 
     /// Writes the tallies of this process.

@@ -55,8 +55,10 @@ impl LossSummary {
                 }
                 AgentBody::Note(body) => self.note(body),
                 AgentBody::Started(body) => {
-                    self.started
-                        .insert(ChannelId(body.channel), (**message).clone());
+                    let channel = ChannelId(body.channel);
+                    // It has failed before, and was started again.
+                    self.failed.remove(&channel);
+                    self.started.insert(channel, (**message).clone());
                 }
                 AgentBody::Failed(body) => {
                     self.failed
@@ -71,6 +73,8 @@ impl LossSummary {
 
     /// Adds a dropped segment, which is newer than what was dropped before.
     pub fn append(&mut self, later: &LossSummary, cause: &str) {
+        let is_started = |channel: &ChannelId| later.started.contains_key(channel);
+        self.failed.retain(|channel, _| !is_started(channel));
         self.started.extend(later.started.clone());
         for ((channel, cause), rows) in &later.lost {
             self.lose(*channel, *rows, cause);

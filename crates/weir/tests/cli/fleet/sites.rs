@@ -165,7 +165,12 @@ fn what_is_missing_in_a_site_is_missing_upstream() {
         query(&top, "ops")["hosts_responded"] == 1
     });
     east.again();
-    hosts(4, 4);
+    until("all hosts respond", || {
+        let shown = query(&top, "ops");
+        // Those whose agents have not connected again are known nevertheless.
+        assert_eq!(shown["hosts"], 4, "{shown}");
+        shown["hosts_responded"] == 4
+    });
     // A site that ends is no longer missing.
     let (code, printed) = east.end("-TERM");
     assert_eq!(code, Some(0), "{printed}");
