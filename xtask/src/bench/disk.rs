@@ -47,9 +47,10 @@ impl Disk {
         self.load_at(seconds, None)
     }
 
-    /// As [`Disk::load`], at no more than `rate_iops` requests per second.
-    pub fn load_at(&self, seconds: u32, rate_iops: Option<u32>) -> Result<Load> {
-        let out = Command::new("fio")
+    /// The command of such a load.
+    pub fn command(&self, seconds: u32, rate_iops: Option<u32>) -> Command {
+        let mut command = Command::new("fio");
+        command
             .args([
                 "--name=load",
                 "--rw=randread",
@@ -66,9 +67,14 @@ impl Disk {
             ])
             .arg(format!("--filename={}", self.device))
             .arg(format!("--runtime={seconds}"))
-            .args(rate_iops.map(|rate| format!("--rate_iops={rate}")))
-            .output()
-            .context("cannot start fio")?;
+            .args(rate_iops.map(|rate| format!("--rate_iops={rate}")));
+        command
+    }
+
+    /// As [`Disk::load`], at no more than `rate_iops` requests per second.
+    pub fn load_at(&self, seconds: u32, rate_iops: Option<u32>) -> Result<Load> {
+        let out = self.command(seconds, rate_iops).output();
+        let out = out.context("cannot start fio")?;
         if !out.status.success() {
             bail!("fio: {}", String::from_utf8_lossy(&out.stderr).trim());
         }

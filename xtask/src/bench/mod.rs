@@ -1,9 +1,9 @@
 //! `cargo xtask bench`: the costs of weir, measured on this machine and printed with their bounds.
 //!
 //! `cargo xtask bench engine`, `.. tap`, `.. hist`, `.. tapdisk`, `.. top`, `.. workload`, `..
-//! wire` and `.. recordings [--requests N]` run one part. `.. --peers` compares the engine with
-//! Esper and Flink, and the tap with the tools that a user would take instead, all of which it
-//! installs; `.. tap --peers` the tap only.
+//! wire`, `.. startup` and `.. recordings [--requests N]` run one part. `.. --peers` compares the
+//! engine with Esper and Flink, and the tap with the tools that a user would take instead, all of
+//! which it installs; `.. tap --peers` the tap only.
 //! Ratios are computed within one run, from rounds that include every configuration, because the
 //! performance of machines drifts. Bounds are printed for comparison and never fail the run.
 
@@ -12,6 +12,7 @@ mod engine;
 mod hist;
 mod peers;
 mod recordings;
+mod startup;
 mod tap;
 mod tapdisk;
 mod top;
@@ -44,15 +45,14 @@ pub fn run(args: &[String]) -> Result<()> {
     let mut rest = args.iter();
     while let Some(arg) = rest.next() {
         match arg.as_str() {
-            "engine" | "tap" | "hist" | "tapdisk" | "top" | "workload" | "wire" | "recordings" => {
-                parts.push(arg.as_str())
-            }
+            "engine" | "tap" | "hist" | "tapdisk" | "top" | "workload" | "wire" | "startup"
+            | "recordings" => parts.push(arg.as_str()),
             "--peers" => with_peers = true,
             "--rounds" => pace.rounds = number(arg, rest.next())?,
             "--requests" => requests = number(arg, rest.next())?,
             "--seconds" => pace.seconds = number(arg, rest.next())?,
             other => bail!(
-                "unknown argument {other}; usage: cargo xtask bench [engine|tap|hist|tapdisk|top|workload|wire|recordings] [--peers] [--rounds N] [--seconds N] [--requests N]"
+                "unknown argument {other}; usage: cargo xtask bench [engine|tap|hist|tapdisk|top|workload|wire|startup|recordings] [--peers] [--rounds N] [--seconds N] [--requests N]"
             ),
         }
     }
@@ -86,6 +86,10 @@ pub fn run(args: &[String]) -> Result<()> {
     }
     if wanted("wire") {
         wire::run()?;
+    }
+    if wanted("startup") {
+        build_weir("release")?;
+        startup::run(&pace)?;
     }
     if wanted("recordings") {
         build_weir("release")?;

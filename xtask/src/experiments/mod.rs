@@ -9,11 +9,13 @@
 //! an experiment alternate, so that interference affects all of them equally.
 //!
 //! `cargo xtask experiments schedulers` is of another paper, and `scale` of fleets that one monitor
-//! does not serve; both have a page of their own.
+//! does not serve; both have a page of their own. `.. failover` prints how long results pause when
+//! the leader of two monitors fails.
 
 mod copying;
 mod database;
 mod distributed;
+mod failover;
 mod field;
 mod figures;
 mod kept;
@@ -76,7 +78,8 @@ pub struct Experiment {
 
 const USAGE: &str = "usage: cargo xtask experiments [1..6] [--runs N] [--seconds N] [--out FILE]\n\
                      or: cargo xtask experiments schedulers [--runs N] [--out FILE]\n\
-                     or: cargo xtask experiments scale [--agents N,N..] [--seconds N] [--out FILE]";
+                     or: cargo xtask experiments scale [--agents N,N..] [--seconds N] [--out FILE]\n\
+                     or: cargo xtask experiments failover [--runs N]";
 
 /// Every experiment, in the thesis's order.
 static EXPERIMENTS: &[&Experiment] = &[
@@ -99,6 +102,11 @@ pub fn run(args: &[String]) -> Result<()> {
         && first == "scale"
     {
         return scale::run(rest);
+    }
+    if let Some((first, rest)) = args.split_first()
+        && first == "failover"
+    {
+        return failover::run(rest);
     }
     let mut pace = Pace {
         runs: 4,

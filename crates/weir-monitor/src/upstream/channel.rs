@@ -141,6 +141,10 @@ impl SiteChannel {
         self.query
     }
 
+    pub(super) fn has_started(&self) -> bool {
+        self.started.is_some()
+    }
+
     pub(super) fn plan(&self) -> &Plan {
         &self.plan
     }

@@ -301,7 +301,8 @@ impl Upstream {
         let mut failed = Vec::new();
         let timeout = monitor.options.exclude_after;
         for (&channel, site) in &mut self.channels {
-            let start = (monitor.is_run_by_all(site.query()), timeout);
+            let is_ready = !site.has_started() && monitor.is_run_by_all(site.query());
+            let start = (is_ready, timeout);
             if let Err(why) = site.take(channel, (watermark, now), start, &mut messages) {
                 messages.push(AgentMessage::failed(channel, why));
                 failed.push(channel);

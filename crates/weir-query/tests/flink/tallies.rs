@@ -30,6 +30,12 @@ const TALLIES: &[&str] = &[
     "histogram(a, 9223372036854775806)",
     "histogram(w - w + b, 1 us, 1 ms)",
     "histogram(a) FILTER (WHERE g)",
+    // Infinities, and with 0 no numbers.
+    "top(f * 1e300 * 1e300, 3)",
+    "top(f * 1e300 * 1e300 * 0, 2)",
+    "histogram(f * 1e300 * 1e300)",
+    "histogram(f * 1e300 * 1e300 * 0)",
+    "histogram(f * 1e300 * 1e300, -1.0, 0.5)",
 ];
 
 /// Windows; the result over the last one is a table that Flink updates.
