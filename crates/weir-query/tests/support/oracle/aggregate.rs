@@ -326,6 +326,8 @@ pub fn power_of_two(value: &Value) -> Value {
             Value::Int(power.expect("-1 is not below -1") as i64)
         }
         Value::Float(0.0) => Value::Float(0.0),
+        // No limit is above it.
+        Value::Float(x) if x.is_nan() => Value::Null,
         Value::Float(x) if x > 0.0 => Value::Float(2f64.powi(x.log2().ceil() as i32)),
         Value::Float(x) => Value::Float(-(2f64.powi((-x).log2().floor() as i32))),
         ref other => panic!("{other:?} is a number"),
