@@ -20,7 +20,7 @@ const STARTS: usize = 10;
 
 /// A request of any disk, as a line of bpftrace.
 const FIRST_REQUEST: &str =
-    "tracepoint:block:block_rq_complete { printf(\"%d\\n\", args.sector); }";
+    "tracepoint:block:block_rq_complete { printf(\"%d\\n\", args->sector); }";
 
 /// A command whose first line, or end, a user waits for.
 struct Subject {
