@@ -21,6 +21,8 @@ mod workload;
 
 use std::process::Command;
 
+pub use tap::binary;
+
 use anyhow::{Result, bail};
 
 use crate::{build_weir, cargo, execute, number, packages};

@@ -15,8 +15,8 @@ use std::time::{Duration, Instant, SystemTime};
 use anyhow::{Context, Result, bail, ensure};
 use weir_testing::Scratch;
 
-use crate::bench::spread;
-use crate::{build_weir, number, root};
+use crate::bench::{binary, spread};
+use crate::{build_weir, number};
 
 /// Requests per second of each agent.
 const RATE: u64 = 100;
@@ -226,9 +226,7 @@ fn recording(seconds: u64) -> String {
 
 /// The program, with its messages in a file.
 fn weir(home: &Scratch, name: &str) -> Result<Command> {
-    let target =
-        std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), Into::into);
-    let mut command = Command::new(target.join("release/weir"));
+    let mut command = binary();
     let log = File::options()
         .create(true)
         .append(true)

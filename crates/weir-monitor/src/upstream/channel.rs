@@ -190,7 +190,8 @@ impl SiteChannel {
             self.hosts = hosts_in(known);
             // It may be started at some of them later, and other hosts may connect.
             let has_failed = known.hosts > 0 && known.hosts_failed >= known.hosts;
-            if has_failed && !std::mem::replace(&mut self.has_failed, has_failed) {
+            let had_failed = std::mem::replace(&mut self.has_failed, has_failed);
+            if has_failed && !had_failed {
                 messages.push(AgentMessage::Note(Note {
                     at_ns: now,
                     place: CAUSE.to_owned(),
@@ -201,7 +202,6 @@ impl SiteChannel {
                     ..Note::default()
                 }));
             }
-            self.has_failed = has_failed;
         }
         if self.started.is_none() {
             let is_complete = |known: &FleetCompleteness| known.complete_from <= watermark;

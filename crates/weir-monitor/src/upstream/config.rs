@@ -15,6 +15,7 @@ use weir_wire::{Dial, FleetClock, Hello, Uplink, UplinkOptions, read_token};
 
 use super::Upstream;
 use super::state::UpstreamState;
+use crate::Monitor;
 
 /// The directory of what concerns the upstream monitor, below the state directory.
 const DIRECTORY: &str = "upstream";
@@ -98,8 +99,8 @@ impl UpstreamConfig {
         }
     }
 
-    /// Connects to the upstream monitor, if there is one, as the leader of this term; `clock` follows
-    /// that of it.
+    /// Connects `site` to the upstream monitor, if there is one, as the leader of this term; `clock`
+    /// follows that of the upstream monitor.
     ///
     /// # Errors
     /// When the token cannot be read, this host has no name, or the directory cannot be used.
@@ -107,6 +108,7 @@ impl UpstreamConfig {
         &self,
         (state, term): (&Path, u64),
         clock: &FleetClock,
+        site: &mut Monitor,
     ) -> Result<Option<Upstream>, Failure> {
         let Some(monitor) = &self.monitor else {
             return Ok(None);
@@ -131,6 +133,9 @@ impl UpstreamConfig {
             is_site: true,
             ..Hello::default()
         };
+        // They are missing until their agents connect.
+        let until = clock.now().saturating_add(site.options.forget_after);
+        site.expect_hosts(state.hosts().clone(), until);
         let address = dial.addresses();
         let uplink = Uplink::dial(UplinkOptions {
             leader: state.leader(),

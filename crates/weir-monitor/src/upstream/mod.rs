@@ -116,10 +116,6 @@ impl Upstream {
     /// Carries out what the other monitor has ordered, and sends what is due. To be called after
     /// each advance of the monitor's time.
     pub fn advance(&mut self, monitor: &mut Monitor, now: Nanos) {
-        if let Some(hosts) = self.state.take_hosts() {
-            let until = now.saturating_add(monitor.options.forget_after);
-            monitor.expect_hosts(hosts, until);
-        }
         while let Some(event) = self.uplink.receive(Duration::ZERO) {
             self.apply(event, monitor, now);
         }
@@ -188,12 +184,9 @@ impl Upstream {
                 let channel = ChannelId(start.channel);
                 self.refused.remove(&channel);
                 if !self.channels.contains_key(&channel)
-                    && let Err(why) = self.start(channel, &start.fragment, monitor, now)
+                    && let Err(why) = self.start_or_retry(channel, start.fragment, monitor, now)
                 {
                     self.uplink.send(AgentMessage::failed(channel, why));
-                    // Its agents may connect later, with the streams that it names.
-                    let next = now.saturating_add(RETRY_EVERY);
-                    self.refused.insert(channel, (start.fragment, next));
                 }
             }
             UplinkEvent::Message(MonitorMessage::Stop(channel)) => {
@@ -262,23 +255,33 @@ impl Upstream {
         Ok(())
     }
 
+    /// Runs a fragment, or tries again later: agents may connect with the streams that it names.
+    fn start_or_retry(
+        &mut self,
+        channel: ChannelId,
+        fragment: Vec<u8>,
+        monitor: &mut Monitor,
+        now: Nanos,
+    ) -> Result<(), String> {
+        let started = self.start(channel, &fragment, monitor, now);
+        if started.is_err() {
+            let next = now.saturating_add(RETRY_EVERY);
+            self.refused.insert(channel, (fragment, next));
+        }
+        started
+    }
+
     /// Tries again to start refused fragments.
     fn retry(&mut self, monitor: &mut Monitor, now: Nanos) {
-        let due = |(_, next): &(Vec<u8>, Nanos)| *next <= now;
-        let due: Vec<ChannelId> = self
-            .refused
-            .iter()
-            .filter(|(_, r)| due(r))
-            .map(|(id, _)| *id)
-            .collect();
+        let refused = self.refused.iter();
+        let due = refused.filter(|(_, (_, next))| *next <= now);
+        let due: Vec<ChannelId> = due.map(|(channel, _)| *channel).collect();
         for channel in due {
             let Some((fragment, _)) = self.refused.remove(&channel) else {
                 continue;
             };
-            if self.start(channel, &fragment, monitor, now).is_err() {
-                let next = now.saturating_add(RETRY_EVERY);
-                self.refused.insert(channel, (fragment, next));
-            }
+            // The other monitor has received the reason.
+            let _ = self.start_or_retry(channel, fragment, monitor, now);
         }
     }
 

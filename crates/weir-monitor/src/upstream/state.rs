@@ -36,8 +36,6 @@ pub(super) struct UpstreamState {
     hosts: PathBuf,
     /// The hosts on disk.
     hosts_stored: BTreeSet<String>,
-    /// Those of the earlier process, until they are read.
-    hosts_before: Option<BTreeSet<String>>,
     spool: PathBuf,
 }
 
@@ -75,7 +73,7 @@ impl UpstreamState {
             }
         }
         let hosts = directory.join(HOSTS);
-        let hosts_before = match fs::read(&hosts) {
+        let hosts_stored = match fs::read(&hosts) {
             Ok(bytes) => serde_json::from_slice(&bytes).unwrap_or_else(|error| {
                 warn!(file = %hosts.display(), %error, "the hosts of the site are not known");
                 BTreeSet::new()
@@ -86,8 +84,7 @@ impl UpstreamState {
         let state = UpstreamState {
             instance,
             hosts,
-            hosts_stored: hosts_before.clone(),
-            hosts_before: Some(hosts_before),
+            hosts_stored,
             tallies,
             has_failed: false,
             earlier: earlier.processes,
@@ -118,9 +115,9 @@ impl UpstreamState {
         self.tallies.forget(&std::mem::take(&mut self.earlier));
     }
 
-    /// The hosts of the site when the earlier process ended, once.
-    pub(super) fn take_hosts(&mut self) -> Option<BTreeSet<String>> {
-        self.hosts_before.take()
+    /// The hosts on disk: at first, those of the site when the earlier process ended.
+    pub(super) fn hosts(&self) -> &BTreeSet<String> {
+        &self.hosts_stored
     }
 
     /// Stores the names of the hosts, where they differ.

@@ -140,9 +140,10 @@ pub fn run(args: &MonitorArgs, verbose: bool) -> Result<Ending, Failure> {
         Some(network) => network,
         None => Network::open(config, options, &status)?,
     };
-    let mut upstream = config
-        .upstream
-        .connect((&config.state, leadership.term()), &clock)?;
+    let mut upstream =
+        config
+            .upstream
+            .connect((&config.state, leadership.term()), &clock, &mut monitor)?;
     server.set_standby(None);
     info!(term = leadership.term(), "leading");
     status.started();
