@@ -2,8 +2,7 @@
 //!
 //! A source need not fold every row: a row that exceeds its capacity, or that it cannot assign to a
 //! group, is delivered as a row. So an interval's result is that of its rows and its folded groups
-//! together, each request in exactly one of the two. Rows with negative values in the kept columns
-//! are always delivered as rows.
+//! together, each request in exactly one of the two.
 
 use crate::{Column, Nanos};
 

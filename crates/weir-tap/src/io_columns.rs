@@ -200,8 +200,12 @@ pub static COLUMNS: [Column; 30] = [
         .test(Tested::Wide(test::LATENCY, |c| &mut c.latency_ns))
         .measure(Measure::Latency)
         .tapdisk(TapdiskTest::Number(FieldWord::Latency)),
-    Column::new("in_flight", Source::InFlight).need(|c| &mut c.in_flight),
-    Column::new("seek", Source::Seek).need(|c| &mut c.seek),
+    Column::new("in_flight", Source::InFlight)
+        .need(|c| &mut c.in_flight)
+        .measure(Measure::InFlight),
+    Column::new("seek", Source::Seek)
+        .need(|c| &mut c.seek)
+        .measure(Measure::Seek),
     Column::new("issue_ts", Source::IssueTs).need(|c| &mut c.issue_ts),
     Column::new("file", Source::File)
         .need(|c| &mut c.file)

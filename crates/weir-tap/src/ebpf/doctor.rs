@@ -260,7 +260,7 @@ fn loads(options: &LiveOptions) -> Fact {
     const NAME: &str = "programs and tables";
     let started = Instant::now();
     let load = || {
-        let needs = Needs::of(&[everything()], true)?;
+        let needs = Needs::of(&[everything()], true, true)?;
         let kernel = Kernel::running()?;
         let without = |name: &str| options.without.iter().any(|w| w == name);
         let has = |name: &str| kernel.has_tracepoint(name) && !without(name);
@@ -384,7 +384,7 @@ fn disks_to_read(options: &LiveOptions) -> Vec<Device> {
 }
 
 fn devices(options: &LiveOptions) -> Devices {
-    let needs = Needs::of(&[everything()], true).expect("a recording is a stream of the live tap");
+    let needs = Needs::of(&[everything()], true, true).expect("a recording is a stream of the live tap");
     Devices::new(options.devices.clone(), needs.clauses, 1, u32::MAX)
 }
 

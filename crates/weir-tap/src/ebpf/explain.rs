@@ -26,11 +26,14 @@ pub fn lines(needs: &Needs, probes: &[Probe], devices: &Devices) -> Vec<String> 
         format!("live tap: attached to {}", names.join(", ")),
         format!("live tap: devices {}", disks.join(", ")),
     ];
-    for clause in &needs.clauses {
+    for clause in needs.clauses.iter().filter(|clause| clause.kinds != 0) {
         let tests = tests(clause);
         if !tests.is_empty() {
             lines.push(format!("kernel: selects {}", tests.join(" and ")));
         }
+    }
+    if needs.order {
+        lines.push("kernel: determines in_flight and seek from every request of a disk".into());
     }
     let relaxed = needs.relaxed.iter();
     lines.extend(relaxed.map(|what| format!("agent: repeats the selection; {what}")));

@@ -132,7 +132,7 @@ mod tests {
     fn an_older_kernel_refuses_a_query_that_names_the_column() {
         for (names, refused) in [(&["file"], true), (&["inode"], true), (&["bytes"], false)] {
             let demands = [demand(names)];
-            let mut needs = Needs::of(&demands, false).unwrap();
+            let mut needs = Needs::of(&demands, false, true).unwrap();
             let result = require(&mut needs, &demands, &|_| false);
             assert_eq!(result.is_err(), refused, "{names:?}");
             if let Err(error) = result {
@@ -146,7 +146,7 @@ mod tests {
         let schema = io_schema();
         let names: Vec<&str> = schema.fields.iter().map(|f| f.name.as_str()).collect();
         let demands = [demand(&names)];
-        let mut needs = Needs::of(&demands, false).unwrap();
+        let mut needs = Needs::of(&demands, false, true).unwrap();
         assert_eq!(needs.record_bytes(), FILE_RECORD_BYTES);
         require(&mut needs, &demands, &|_| false).unwrap();
         assert!(!needs.files() && needs.record_bytes() < FILE_RECORD_BYTES);
@@ -155,9 +155,9 @@ mod tests {
     #[test]
     fn only_queries_of_the_columns_need_files() {
         let columns = ["ts", "bytes", "op", "latency", "pid"];
-        let needs = Needs::of(&[demand(&columns)], false).unwrap();
+        let needs = Needs::of(&[demand(&columns)], false, true).unwrap();
         assert!(!needs.files());
-        let needs = Needs::of(&[demand(&["inode", "bytes"])], false).unwrap();
+        let needs = Needs::of(&[demand(&["inode", "bytes"])], false, true).unwrap();
         assert!(needs.files() && needs.issue && needs.track && !needs.columns.file);
     }
 }

@@ -1,11 +1,67 @@
-//! [`Flows`]: the relation of a request to the others of its disk: its number, the number of
-//! requests in flight, the distance from the previous request.
+//! The relation of a request to the others of its disk: its number, the number of requests in
+//! flight, the distance from the previous request.
+//!
+//! [`Flows`] computes it from the records of all requests. Where only some requests have records,
+//! the programs compute it (`flow.bpf.h`), with the same result; [`FlowTables`] are theirs.
 
 use std::collections::HashMap;
 
 use foldhash::fast::RandomState;
 
 use super::layout::{Record, UNKNOWN, kind};
+use super::order;
+use crate::shared::Shared;
+
+/// Bytes of `struct flow`.
+const FLOW_BYTES: usize = 64;
+
+/// Bytes of `struct flow_past`.
+const FLOW_PAST_BYTES: usize = 64;
+
+/// The tables in which the programs keep the relations of requests.
+#[derive(Debug)]
+pub struct FlowTables {
+    /// The state of each disk, by its row in the counters.
+    flows: Shared,
+}
+
+impl FlowTables {
+    /// The number of values of the table called `table` for this number of disks and processors;
+    /// `None` if it is another one.
+    pub fn values(table: &str, disks: u32, processors: u32) -> Option<u32> {
+        match table {
+            "flows" => Some(disks),
+            "flow_pasts" => Some(disks * processors * 2),
+            _ => None,
+        }
+    }
+
+    /// Bytes of both tables.
+    pub fn bytes(disks: u32, processors: u32) -> u64 {
+        let of = |table, bytes: usize| {
+            u64::from(FlowTables::values(table, disks, processors).unwrap_or(0)) * bytes as u64
+        };
+        of("flows", FLOW_BYTES) + of("flow_pasts", FLOW_PAST_BYTES)
+    }
+
+    /// The tables; `map` maps the table of that name, with values of that size in bytes and that
+    /// number of values.
+    ///
+    /// # Errors
+    /// The error of `map`.
+    pub fn map<E>(
+        map: &impl Fn(&str, usize, usize) -> Result<Shared, E>,
+        disks: u32,
+    ) -> Result<FlowTables, E> {
+        let flows = map("flows", FLOW_BYTES, disks as usize)?;
+        Ok(FlowTables { flows })
+    }
+
+    /// Removes a request of the disk with this row, whose entry was removed, from those in flight.
+    pub fn forget(&self, row: usize) {
+        order::forget(&self.flows.words()[row * FLOW_BYTES / 8]);
+    }
+}
 
 /// Maximum number of requests in flight that are stored; beyond, in_flight and seek are unknown and
 /// a response does not get its request's number.

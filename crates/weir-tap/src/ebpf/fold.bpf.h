@@ -53,10 +53,20 @@ static __always_inline bool may_fold(const struct finished *f, __u32 number)
 	return !fold->marked || device_marks(f->device).bits & MARK_FOLD << number;
 }
 
-/* For the reason, see struct folding in fold.h. */
-#define SUMS_MAY_OVERFLOW 0
+/* Only sums of distances may; for the others, see FOLD_VALUE_MAX in fold.h. */
+#define SUMS_MAY_OVERFLOW config.flow
 
 #include "groups.bpf.h"
+
+/* The distance from the previous request as a value; one that is too far becomes a record. */
+static __always_inline __u64 seek_value(const struct io *io)
+{
+	__u64 value = io->seek + FOLD_BIAS;
+
+	if (!io->in_flight || io->seek == NO_SEEK)
+		return UNKNOWN;
+	return value < FOLD_VALUE_MAX ? value : FOLD_VALUE_MAX;
+}
 
 /* Folds a completed request; false if no demand needs a record of it any more. */
 static __always_inline bool fold(__u32 cpu, struct io *io, __u64 now)
@@ -67,7 +77,7 @@ static __always_inline bool fold(__u32 cpu, struct io *io, __u64 now)
 		.cgroup = io->cgroup,
 		.comm = { io->comm[0], io->comm[1] },
 		.values = { io->bytes >> 9, io->bytes, io->wait_ns, io->service_ns, io->latency_ns,
-			    io->merges },
+			    io->merges, UNKNOWN, UNKNOWN },
 		.device = io->device,
 		.pid = io->pid,
 		.cpu = cpu,
@@ -76,6 +86,10 @@ static __always_inline bool fold(__u32 cpu, struct io *io, __u64 now)
 		.clauses = io->clauses,
 	};
 
+	if (config.flow) {
+		f.values[MEASURE_IN_FLIGHT] = io->in_flight ? io->in_flight : UNKNOWN;
+		f.values[MEASURE_SEEK] = seek_value(io);
+	}
 	/* Requests of unknown devices or with an unknown start become records: user space decides. */
 	if (io->status || !io->index || io->flags & FLAG_ORPHAN)
 		return true;

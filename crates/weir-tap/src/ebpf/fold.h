@@ -6,7 +6,7 @@
 #define WEIR_FOLD_H
 
 #define FOLDS 2			/* group-bys at a time */
-#define FOLD_CALLS 8		/* values kept for each group */
+#define FOLD_CALLS 16		/* values kept for each group */
 #define FOLD_LIMITS 64		/* limits of one histogram */
 #define FOLD_LOG_BITS 7		/* log2 of the bins per power of two */
 #define FOLD_BINS 16		/* bins of a block */
@@ -19,6 +19,9 @@
  * 2^23 * (10 minutes + 2^40 ns), below 2^64. Lengths are below 2^32, and so are offsets in a bin, whose
  * sum 2^32 requests do not overflow. */
 #define FOLD_VALUE_MAX (1ULL << 40)
+
+/* Signed values are stored with this added. */
+#define FOLD_BIAS (FOLD_VALUE_MAX / 2)
 
 /* The parts of the key of a fold's groups, one bit each. */
 enum fold_key {
@@ -37,6 +40,8 @@ enum measure {
 	MEASURE_WAIT = 2,
 	MEASURE_SERVICE = 3,
 	MEASURE_LATENCY = 4,
+	MEASURE_IN_FLIGHT = 6,
+	MEASURE_SEEK = 7,
 	MEASURES = 8,
 };
 
@@ -51,7 +56,8 @@ struct fold_call {
 	__u8 measure;
 	__u8 keep;
 	__u8 place;		/* moments: index in the cell */
-	__u8 spare[5];
+	__u8 is_signed;		/* the value has FOLD_BIAS added */
+	__u8 spare[4];
 };
 _Static_assert(sizeof(struct fold_call) == 8, "struct fold_call");
 
@@ -65,7 +71,7 @@ struct fold {
 	struct fold_call calls[FOLD_CALLS];
 	__u64 limits[FOLD_CALLS][FOLD_LIMITS];	/* ascending; unused ones have the maximum */
 };
-_Static_assert(sizeof(struct fold) == 80 + 8 * 512, "struct fold");
+_Static_assert(sizeof(struct fold) == 144 + 16 * 512, "struct fold");
 
 /* Fixed before the programs are loaded, like struct config. */
 struct folding {
@@ -77,7 +83,7 @@ struct folding {
 	__u32 keys;		/* union of the keys of all folds */
 	__u32 spare;
 };
-_Static_assert(sizeof(struct folding) == 2 * 4176 + 24, "struct folding");
+_Static_assert(sizeof(struct folding) == 2 * 8336 + 24, "struct folding");
 
 /* The ends of the open intervals, on the monotonic clock; 0: none. */
 struct fold_window {
@@ -118,7 +124,10 @@ struct fold_cell {
 	__u32 spare;
 	struct moments moments[FOLD_CALLS];
 };
-_Static_assert(sizeof(struct fold_cell) == 64 + 8 * 32, "struct fold_cell");
+_Static_assert(sizeof(struct fold_cell) == 64 + 16 * 32, "struct fold_cell");
+
+/* Set in the key of a block for the bins of negative values. */
+#define BLOCK_NEGATIVE (1ULL << 23)
 
 struct fold_bin {
 	__u64 count;
@@ -127,7 +136,7 @@ struct fold_bin {
 
 /* Some bins of a group. */
 struct fold_block {
-	__u64 key;		/* cell + 1, call, number among the blocks of the call; 0 is free */
+	__u64 key;		/* cell + 1, call, sign, number among the blocks of the call; 0 is free */
 	__u64 next;
 	struct fold_bin bins[FOLD_BINS];
 };

@@ -258,13 +258,20 @@ static __always_inline bool find_bin(const volatile struct fold *fold, __u32 cal
 {
 	struct fold_block *block;
 	struct place place = {};
-	__u64 key;
+	__u64 key, sign = 0;
 
-	if (fold->calls[call].keep == KEEP_LIMITS)
+	if (fold->calls[call].keep == KEEP_LIMITS) {
 		place.bin = limits_below(fold->limits[call], value);
-	else
+	} else {
+		if (fold->calls[call].is_signed) {
+			/* Bins of negative values mirror the others. */
+			sign = (__s64)(value - FOLD_BIAS) >> 63;
+			value = ((value - FOLD_BIAS) ^ sign) - sign;
+		}
 		place = log_linear_place(value);
-	key = (__u64)(cell->slot + 1) << 32 | call << 24 | place.bin / FOLD_BINS;
+	}
+	key = (__u64)(cell->slot + 1) << 32 | call << 24 | (sign & BLOCK_NEGATIVE) |
+	      place.bin / FOLD_BINS;
 	block = find_block(key, cpu, cell);
 	if (!block)
 		return false;

@@ -2,16 +2,14 @@
 /*
  * Histograms of disk I/O, computed in the kernel: requests are entered at issue and at completion.
  *
- * Counts are kept per processor. The relation of a request to the previous one spans all processors:
- * one compare-and-swap of `subject.order` assigns an event its time, its position among the events of
- * its subject, and the number of requests in flight. A time that is not later than that of the previous
- * event is set to the next nanosecond after it, and the record of the event has the same time. So these
- * counts equal those computed from the records in timestamp order.
+ * Counts are kept per processor. The relation of a request to the previous one of its subject spans all
+ * processors (order.bpf.h), so these counts equal those computed from the records in timestamp order.
  */
 #ifndef WEIR_HIST_BPF_H
 #define WEIR_HIST_BPF_H
 
 #include "hist.h"
+#include "order.bpf.h"
 #include "request.bpf.h"
 
 const volatile struct hist_config hist SEC(".rodata.hist") = {};
@@ -24,9 +22,6 @@ TABLE(hist_names, sizeof(struct subject_bucket));
 TABLE(hist_owners, sizeof(struct known));
 TABLE(hist_not_entered, sizeof(struct not_entered));
 TABLE(hist_state, sizeof(struct hist_state));
-
-/* Attempts to get a position in the order of a subject. */
-#define TRIES 5
 
 #define NOT_ENTERED(cpu_, field)                                                                   \
 	do {                                                                                       \
@@ -268,27 +263,6 @@ static __always_inline __u32 subject_of(__u32 device, __u64 who)
 
 /* ---- Order --------------------------------------------------------------------------------- */
 
-/*
- * The time of an event after the last one in `order`: `now`, or the nanosecond after the last event.
- * Without branches, because the verifier follows each of them in each attempt.
- */
-static __always_inline __u64 time_after(__u64 order, __u64 last_ns, __u64 now)
-{
-	__u64 mask = (1ULL << TS_BITS) - 1;
-	__u64 ahead = ((order >> (PAST_BITS + FLIGHT_BITS)) - now) & mask;
-	__u64 is_ahead = (ahead >> (TS_BITS - 1)) - 1;
-	/* Only the low bits of the time are kept; after a long idle time they are ambiguous. */
-	__u64 is_old = ((__s64)(mask >> 2) - (__s64)(now - last_ns)) >> 63;
-
-	return now + ((ahead + 1) & is_ahead & ~is_old);
-}
-
-static __always_inline __u64 order_of(__u64 ts_ns, __u64 low_bits)
-{
-	return ts_ns << (PAST_BITS + FLIGHT_BITS) |
-	       (low_bits & ((1ULL << (PAST_BITS + FLIGHT_BITS)) - 1));
-}
-
 /* The relation of a request to earlier ones. */
 struct relation {
 	__u64 ts_ns;
@@ -352,30 +326,28 @@ static __always_inline void go_on_without_sector(struct past *to, const struct p
 
 /*
  * Assigns a request its position among the events of its subject; false if other processors were faster
- * in each attempt. The past may be overwritten while it is read, but then `order` has changed as well.
+ * in each attempt. The past may be overwritten while it is read, but then the order has changed as well.
  */
 static __always_inline bool find_place(struct subject *s, __u32 number, __u32 cpu,
 				       const struct io *io, struct relation *is)
 {
 	bool has_sector = io->op != OP_FLUSH;
 	__u64 last_sector = io->sector + (io->bytes >> 9) - 1;
-	__u32 try, own = cpu * 2, i;
 	struct past *from, *to;
-	__u64 order, op = io->op, past;
+	__u64 word, op = io->op, past;
+	__u32 try, i;
 
 	opaque(op);
 	op &= 7;
 	for (try = 0; try < TRIES; try++) {
-		order = *(volatile __u64 *)&s->order;
-		past = order & ((1 << PAST_BITS) - 1);
-		from = past_at(number, past);
-		/* One of this processor's two copies may be the current past. */
-		past = own + (past == own);
+		word = *(volatile __u64 *)&s->order.word;
+		past = free_past(word, cpu);
+		from = past_at(number, word & PAST_MASK);
 		to = past_at(number, past);
-		is->depth = (order >> PAST_BITS & DEPTH_MAX) + 1;
+		is->depth = depth_in(word) + 1;
 		if (!from || !to || is->depth > DEPTH_MAX)
 			return false;
-		is->ts_ns = time_after(order, s->last_ns, io->issue_ns);
+		is->ts_ns = time_after(word, s->order.last_ns, io->issue_ns);
 		is->before_ns = from->ts_ns;
 		is->before_of_op_ns = from->ts_of_op_ns[op];
 		to->ts_ns = is->ts_ns;
@@ -393,34 +365,10 @@ static __always_inline bool find_place(struct subject *s, __u32 number, __u32 cp
 		} else {
 			go_on_without_sector(to, from);
 		}
-		past |= is->depth << PAST_BITS;
-		if (__sync_val_compare_and_swap(&s->order, order, order_of(is->ts_ns, past)) ==
-		    order) {
-			s->last_ns = is->ts_ns;
+		if (put(&s->order, word, is->ts_ns, past))
 			return true;
-		}
 	}
 	return false;
-}
-
-/* Removes a request from those in flight; returns the time of its completion in the subject's order. */
-static __always_inline __u64 leave(struct subject *s, __u64 now)
-{
-	__u64 order, ts_ns;
-	__u32 try;
-
-	for (try = 0; try < TRIES; try++) {
-		order = *(volatile __u64 *)&s->order;
-		ts_ns = time_after(order, s->last_ns, now);
-		if (__sync_val_compare_and_swap(&s->order, order,
-						order_of(ts_ns, order - (1 << PAST_BITS))) ==
-		    order) {
-			s->last_ns = ts_ns;
-			return ts_ns;
-		}
-	}
-	__sync_fetch_and_add(&s->order, -(1 << PAST_BITS));
-	return now;
 }
 
 /* ---- Functions for the programs ------------------------------------------------------------ */
@@ -514,7 +462,7 @@ static __always_inline __u64 hist_finish(__u32 cpu, const struct io *io, __u64 n
 	s = bpf_map_lookup_elem(&hist_subjects, &number);
 	if (!of || !s)
 		return now;
-	now = leave(s, now);
+	now = leave(&s->order, now);
 	op = block_of(of, io->op);
 	if (unlikely(!op)) {
 		NOT_ENTERED(cpu, ends_blocks_full);
@@ -544,7 +492,7 @@ static __always_inline void hist_forget(const struct entry *e)
 		return;
 	s = bpf_map_lookup_elem(&hist_subjects, &number);
 	if (s)
-		__sync_fetch_and_add(&s->order, -(1 << PAST_BITS));
+		drop(&s->order);
 }
 
 #endif

@@ -10,12 +10,12 @@
 #ifndef WEIR_HIST_H
 #define WEIR_HIST_H
 
+#include "order.h"
 #include "tap.h"
 
 /* Values beyond these are counted in the outermost log bin; sum, least and greatest include them. */
 #define TIME_NS_MAX ((1ULL << 40) - 1)		/* 18 minutes */
 #define SEEK_SECTORS_MAX ((1ULL << 36) - 1)	/* 32 TiB */
-#define DEPTH_MAX 0xffffULL
 
 /* Log bins below the greatest value, and one. */
 #define TIME_LOG_BINS 592
@@ -85,13 +85,9 @@ struct blocks_of {
 };
 _Static_assert(sizeof(struct blocks_of) == 32, "struct blocks_of");
 
-/*
- * State of a subject, in one cache line. `order` orders its events: the time of the last one, the number
- * in flight after it, and the index of the `struct past` with the history before the next issue.
- */
+/* State of a subject, in one cache line. */
 struct subject {
-	__u64 order;
-	__u64 last_ns;		/* approximate time of the last event, 64 bits */
+	struct order order;	/* its history is a `struct past` */
 	__u64 who;		/* owner, process or cgroup; 0: none */
 	__u32 device;
 	__u32 spare;
@@ -99,15 +95,7 @@ struct subject {
 };
 _Static_assert(sizeof(struct subject) == 64, "struct subject");
 
-/* Bits of `order`, from the lowest. */
-#define PAST_BITS 12
-#define FLIGHT_BITS 16
-#define TS_BITS 36
-
-/*
- * The history before the next issue of a subject. It does not change while `order` refers to it: an
- * issuer writes its own copy and makes `order` refer to that.
- */
+/* The history before the next issue of a subject. */
 #define ENDS_MAX 32
 #define AT_ONCE 16
 #define NO_SECTOR (1ULL << 50)

@@ -11,14 +11,14 @@ use super::rings::Store;
 /// Bytes of a record without its submitter.
 pub const RECORD_BYTES: usize = 64;
 
-/// Bytes of a record with its submitter's process and cgroup.
-pub const WIDE_RECORD_BYTES: usize = 80;
+/// Bytes of a record with its submitter's process and cgroup, and its relation to others.
+pub const WIDE_RECORD_BYTES: usize = 88;
 
 /// Bytes of a record with its submitter's name as well.
-pub const NAMED_RECORD_BYTES: usize = 96;
+pub const NAMED_RECORD_BYTES: usize = 104;
 
 /// Bytes of a record with the file of the request as well: `struct file_record`.
-pub const FILE_RECORD_BYTES: usize = 112;
+pub const FILE_RECORD_BYTES: usize = 120;
 
 /// Bytes of `struct bucket`.
 pub const BUCKET_BYTES: usize = 64;
@@ -48,7 +48,7 @@ pub const STATE_HIST_UNTIL_WORD: usize = 2;
 pub const STATE_SHED_WORD: usize = 3;
 
 /// Bytes of `struct counts`.
-pub const COUNTS_BYTES: usize = 80;
+pub const COUNTS_BYTES: usize = 96;
 
 /// Maximum number of clauses of a kernel program.
 pub const CLAUSES: usize = 4;
@@ -58,6 +58,9 @@ pub const COMMS: usize = 4;
 
 /// An unknown time, sector or similar value.
 pub const UNKNOWN: u64 = u64::MAX;
+
+/// The distance of a request without a previous one, or without a sector (`NO_SEEK`).
+pub const NO_SEEK: i64 = i64::MIN;
 
 /// `enum kind`.
 pub mod kind {
@@ -137,6 +140,8 @@ pub mod count {
     pub const SECTORS_SUBMITTED: usize = 8;
     /// Sectors of those that finished.
     pub const SECTORS_SEEN: usize = 9;
+    /// Requests whose relation to the others of their disk is unknown.
+    pub const UNORDERED: usize = 10;
 }
 
 /// Position of the times of a `struct entry`, in 8-byte words.
@@ -147,8 +152,11 @@ pub mod entry {
     pub const ISSUE: usize = 1;
     /// When it was created by an unusual event.
     pub const ODD: usize = 6;
-    /// Bits 16 to 31 are the number + 1 of the subject in whose histograms it is counted.
+    /// The lowest 16 bits are the row of its disk, the next ones the number + 1 of the subject in
+    /// whose histograms it is counted.
     pub const SUBJECT: usize = 4;
+    /// The lower half is nonzero if it is counted in the requests in flight of its disk.
+    pub const IN_FLIGHT: usize = 15;
 }
 
 /// `struct clause`: all tests must hold; bounds are inclusive.
@@ -207,6 +215,9 @@ pub struct Config {
     pub op_mask: u32,
     /// Bits of `cmd_flags`: forced unit access, read ahead, sync, metadata; 0 if one is unknown.
     pub flag_bits: [u32; 4],
+    /// Histories of a disk's requests: two per processor.
+    pub flow_pasts: u32,
+    spare_word: u32,
     /// The clauses, a bit each, that select a kind of record.
     pub kinds: [u8; 3],
     /// Keep an entry for each request from issue to completion.
@@ -245,11 +256,13 @@ pub struct Config {
     pub inode: u8,
     /// And its path.
     pub path: u8,
-    spare: [u8; 3],
+    /// Determine the relation of requests to each other.
+    pub flow: u8,
+    spare: [u8; 2],
 }
 
 const _: () = assert!(size_of::<Clause>() == 160, "struct clause of tap.h");
-const _: () = assert!(size_of::<Config>() == 720, "struct config of tap.h");
+const _: () = assert!(size_of::<Config>() == 728, "struct config of tap.h");
 #[cfg(target_endian = "big")]
 compile_error!("the committed BPF object is for little-endian machines");
 
@@ -321,6 +334,8 @@ impl Config {
             flush_step: numbers.flush_step,
             op_mask: numbers.op_mask,
             flag_bits: numbers.flag_bits,
+            flow_pasts: 2 * sizes.processors,
+            spare_word: 0,
             kinds: [kind::REQUEST, kind::RESPONSE, kind::ERROR].map(wants),
             track: needs.track.into(),
             start: needs.start.into(),
@@ -340,7 +355,8 @@ impl Config {
             idle: numbers.idle,
             inode: needs.files().into(),
             path: columns.file.into(),
-            spare: [0; 3],
+            flow: needs.order.into(),
+            spare: [0; 2],
         }
     }
 
@@ -361,7 +377,8 @@ impl Config {
             self.flush_step,
             self.op_mask,
         ];
-        for word in sizes.iter().chain(&self.flag_bits) {
+        let last = [self.flow_pasts, self.spare_word];
+        for word in sizes.iter().chain(&self.flag_bits).chain(&last) {
             out.extend(word.to_ne_bytes());
         }
         out.extend(self.kinds);
@@ -384,6 +401,7 @@ impl Config {
             self.idle,
             self.inode,
             self.path,
+            self.flow,
         ]);
         out.extend(self.spare);
         assert_eq!(out.len(), size_of::<Config>(), "every field is written");
@@ -434,6 +452,16 @@ pub struct Submitter {
     pub pid: u32,
 }
 
+/// The relation of a request to the others of its disk, as the programs determine it: further
+/// fields of `struct wide_record`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Relation {
+    /// Requests in flight at its issue, including it.
+    pub in_flight: Option<i64>,
+    /// Sectors from the last one of the previous request.
+    pub seek: Option<i64>,
+}
+
 /// The file of a request: the additional fields of `struct file_record`. 0 is unknown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FileOfRecord {
@@ -473,9 +501,20 @@ impl Submitter {
             cgroup: word(8),
             pid: word(9) as u32,
             comm: match named {
-                true => [word(10), word(11)],
+                true => [word(11), word(12)],
                 false => [0; 2],
             },
+        }
+    }
+}
+
+impl Relation {
+    /// Decodes the relation from the words of a record that has one.
+    pub fn decode(word: impl Fn(usize) -> u64) -> Relation {
+        let (in_flight, seek) = (word(9) >> 32, word(10) as i64);
+        Relation {
+            in_flight: (in_flight != 0).then_some(in_flight as i64),
+            seek: (seek != NO_SEEK).then_some(seek),
         }
     }
 }
@@ -487,20 +526,26 @@ pub struct Records {
     pub records: Vec<Record>,
     /// The submitter of each; empty if they are not needed.
     pub submitters: Vec<Submitter>,
+    /// The relation of each to others; empty if the programs do not determine it.
+    pub relations: Vec<Relation>,
     /// The file of each; empty if they are not needed.
     pub files: Vec<FileOfRecord>,
     wide: bool,
+    with_relations: bool,
     with_files: bool,
 }
 
 impl Records {
-    /// No records yet; each has `record_bytes` in the ring.
-    pub fn new(record_bytes: usize) -> Records {
+    /// No records yet; each has `record_bytes` in the ring, and its relation to others if the
+    /// programs determine it.
+    pub fn new(record_bytes: usize, with_relations: bool) -> Records {
         Records {
             records: Vec::new(),
             submitters: Vec::new(),
+            relations: Vec::new(),
             files: Vec::new(),
             wide: record_bytes > RECORD_BYTES,
+            with_relations,
             with_files: record_bytes == FILE_RECORD_BYTES,
         }
     }
@@ -513,10 +558,13 @@ impl Store for Records {
         if self.wide {
             self.submitters.push(Submitter::decode(words.len(), word));
         }
+        if self.with_relations {
+            self.relations.push(Relation::decode(word));
+        }
         if self.with_files {
             self.files.push(FileOfRecord {
-                path: word(12),
-                inode: word(13),
+                path: word(13),
+                inode: word(14),
             });
         }
     }
@@ -534,6 +582,9 @@ impl Store for Records {
         keep_only(&mut self.records, &kept);
         if self.wide {
             keep_only(&mut self.submitters, &kept);
+        }
+        if self.with_relations {
+            keep_only(&mut self.relations, &kept);
         }
         if self.with_files {
             keep_only(&mut self.files, &kept);

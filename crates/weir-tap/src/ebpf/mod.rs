@@ -32,6 +32,7 @@ pub(crate) mod layout;
 mod needs;
 pub(crate) mod object;
 mod obstacle;
+mod order;
 mod pace;
 pub(crate) mod privileges;
 mod programs;

@@ -45,8 +45,11 @@ pub struct Needs {
     /// The values read of a request: for the columns, and for the histograms.
     pub read: Columns,
     /// Requests are numbered as they are issued: used if issues are not reported, but their times
-    /// are.
+    /// or their relation to others are.
     pub numbered: bool,
+    /// The programs determine `in_flight` and `seek`; otherwise they are computed from the records
+    /// of all requests, if they are needed.
+    pub order: bool,
     /// Whether histograms are kept.
     pub histograms: bool,
     /// Demands whose rows are omitted before a ring is full, a bit each.
@@ -83,13 +86,19 @@ impl Stream {
 }
 
 impl Needs {
-    /// The needs of these demands. `with_owners` is true if there is an inventory.
+    /// The needs of these demands. `with_owners` is true if there is an inventory, `can_order` if
+    /// the programs can determine the order of requests.
     ///
     /// # Errors
     /// If a demand names a stream that a live tap does not have.
-    pub fn of(demands: &[Demand], with_owners: bool) -> Result<Needs, TapError> {
+    pub fn of(
+        demands: &[Demand],
+        with_owners: bool,
+        can_order: bool,
+    ) -> Result<Needs, TapError> {
         let mut asked = Vec::new();
         let mut clauses = Vec::new();
+        let mut followed: Option<Clause> = None;
         let mut relaxed = Vec::new();
         let mut streams = Vec::new();
         for (i, demand) in demands.iter().enumerate() {
@@ -101,19 +110,32 @@ impl Needs {
             }
             asked.push(demand);
             let needed = io_columns::needed([demand]);
-            if needed.in_flight || needed.seek {
+            let related = needed.in_flight || needed.seek;
+            if related && can_order && stream == Stream::Io {
+                // The programs follow every request, and report those that are selected.
+                for clause in own.iter().map(every_request) {
+                    let clause = Clause { kinds: 0, ..clause };
+                    followed = Some(match followed {
+                        Some(before) => before.hull(clause),
+                        None => clause,
+                    });
+                }
+                clauses.extend(own);
+            } else if related {
                 clauses.extend(own.iter().map(every_request));
                 relaxed.push("in_flight and seek count every request of a disk".into());
             } else {
                 clauses.extend(own);
             }
         }
+        let order = followed.is_some();
+        clauses.extend(followed);
         let mut columns = io_columns::needed(asked);
         columns.owner &= with_owners;
         let clauses = selection::fit(clauses, &mut relaxed);
         relaxed.sort();
         relaxed.dedup();
-        Ok(Needs::new(streams, clauses, relaxed, columns))
+        Ok(Needs::new(streams, clauses, relaxed, columns, order))
     }
 
     fn new(
@@ -121,6 +143,7 @@ impl Needs {
         clauses: Vec<Clause>,
         relaxed: Vec<String>,
         columns: Columns,
+        order: bool,
     ) -> Needs {
         let kinds = clauses.iter().fold(0, |all, c| all | c.kinds);
         let tests = clauses.iter().fold(0, |all, c| all | c.raw.tests);
@@ -147,14 +170,15 @@ impl Needs {
             streams,
             relaxed,
             kinds,
-            track: start || (finished && (requests || from_issue)),
+            track: start || (finished && (requests || from_issue || order)),
             start,
-            issue: requests || (finished && (from_issue || waits)),
-            flush_start: clauses.iter().any(flushes),
+            issue: requests || (finished && (from_issue || waits || order)),
+            flush_start: order || clauses.iter().any(flushes),
             read: columns,
             columns,
             clauses,
-            numbered: columns.req_id && columns.issue_ts && !requests,
+            numbered: columns.req_id && (columns.issue_ts || order) && !requests,
+            order,
             histograms: false,
             optional: 0,
         }
@@ -217,10 +241,10 @@ impl Needs {
         self.streams.len() + usize::from(self.histograms)
     }
 
-    /// True if the relation of requests to each other is needed.
+    /// True if the relation of requests to each other is computed from records.
     pub fn flows(&self) -> bool {
         let c = &self.columns;
-        (c.req_id && !self.numbered) || c.in_flight || c.seek
+        (c.req_id && !self.numbered) || ((c.in_flight || c.seek) && !self.order)
     }
 
     /// True if issues are observed. Without the tracepoint at the start of a request, some
@@ -239,7 +263,7 @@ impl Needs {
         }
     }
 
-    /// True if records must include the submitter.
+    /// True if records must include the submitter, or the relation to others.
     pub fn wide(&self) -> bool {
         let tests = self.clauses.iter().fold(0, |all, c| all | c.raw.tests);
         let c = &self.columns;
@@ -247,6 +271,7 @@ impl Needs {
             || c.comm
             || c.cgroup
             || c.owner
+            || self.order
             || self.files()
             || tests & (test::PID | test::COMM | test::CGROUP) != 0
     }

@@ -14,10 +14,12 @@ use super::cost::{self, RunTime};
 use super::files::{self, FileTables};
 use super::fold;
 use super::fold::layout::Folding;
-use super::hist::{HistOptions, HistTables, PROCESSORS_MAX, Setup};
+use super::flow::FlowTables;
+use super::hist::{HistOptions, HistTables, Setup};
 use super::layout::{self, Config};
 use super::needs::Needs;
 use super::object::{self, refused};
+use super::order::PROCESSORS_MAX;
 use super::rings::{self, RING_BYTES};
 use super::stream::paths::{Paths, SLOT_BYTES, SLOTS};
 use super::tap::LiveOptions;
@@ -138,6 +140,8 @@ pub struct Sizes {
     pub device_rows: u32,
     /// Entries of the tables of devices and of cgroups, a power of two.
     pub known: u32,
+    /// Disks of which the programs determine the relations of requests; 1 if they do not.
+    pub flows: u32,
     /// Histograms.
     pub hist: Setup,
 }
@@ -167,8 +171,17 @@ impl Sizes {
             buckets: buckets.next_power_of_two() as u32,
             device_rows: DEVICE_ROWS,
             known: KNOWN,
+            flows: 1,
             hist: Setup::off(),
         })
+    }
+
+    /// The sizes for these needs.
+    pub fn for_needs(self, needs: &Needs) -> Sizes {
+        Sizes {
+            flows: if needs.order { self.device_rows } else { 1 },
+            ..self
+        }
     }
 
     /// The sizes with memory for histograms.
@@ -204,7 +217,7 @@ impl Sizes {
         let known = 2 * self.known as usize * layout::KNOWN_BYTES;
         let processors = self.processors as usize;
         let tap = processors * (ring + counters) + self.buckets as usize * bucket + known;
-        tap as u64 + self.hist.bytes()
+        tap as u64 + self.hist.bytes() + FlowTables::bytes(self.flows, self.processors)
     }
 }
 
@@ -229,6 +242,8 @@ pub struct Programs {
     pub folds: Option<fold::Tables>,
     /// The histograms, where they are kept.
     pub hist: Option<HistTables>,
+    /// The relations of requests, where the programs determine them.
+    pub flows: Option<FlowTables>,
     /// The files of requests, where they are found.
     pub files: Option<FileTables>,
     /// Whether the programs are active yet.
@@ -279,8 +294,11 @@ impl Programs {
             })
         };
         let files = with_files.then(files).transpose()?;
+        let flows = || FlowTables::map(&map, sizes.flows);
+        let flows = (config.flow != 0).then(flows).transpose()?;
         Ok(Programs {
             folds,
+            flows,
             files,
             records: map("records", sizes.record_bytes, records)?,
             rings: map("rings", RING_BYTES, processors)?,
@@ -405,10 +423,13 @@ fn size_tables(
                 map.set_initial_value(&sizes.hist.config.bytes())?;
                 continue;
             }
-            table => match sizes.hist.values(table) {
-                Some(values) => values,
-                None => continue,
-            },
+            table => {
+                let flows = FlowTables::values(table, sizes.flows, sizes.processors);
+                match flows.or_else(|| sizes.hist.values(table)) {
+                    Some(values) => values,
+                    None => continue,
+                }
+            }
         };
         map.set_max_entries(entries)?;
     }

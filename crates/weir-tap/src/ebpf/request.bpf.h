@@ -6,6 +6,7 @@
 #ifndef WEIR_REQUEST_BPF_H
 #define WEIR_REQUEST_BPF_H
 
+#include "flow.h"
 #include "table.bpf.h"
 
 /* Kept in registers while a program runs. */
@@ -21,6 +22,8 @@ struct io {
 	__u64 number;
 	__u64 path;
 	__u64 inode;
+	__s64 seek;
+	__u32 in_flight;
 	__u32 bytes;
 	__u32 device;
 	__u32 index;
@@ -60,6 +63,10 @@ static __always_inline void keep(struct entry *e, const struct io *io, bool is_o
 		e->path = io->path;
 		e->inode = io->inode;
 	}
+	if (config.flow) {
+		e->seek = io->seek;
+		e->in_flight = io->in_flight;
+	}
 	if (config.pid)
 		e->pid = io->pid;
 	if (config.cgroup)
@@ -91,6 +98,10 @@ static __always_inline void recall(struct io *io, const struct entry *e)
 	if (config.inode) {
 		io->path = e->path;
 		io->inode = e->inode;
+	}
+	if (config.flow) {
+		io->seek = e->seek;
+		io->in_flight = e->in_flight;
 	}
 	if (config.pid)
 		io->pid = e->pid;
@@ -365,6 +376,10 @@ static __always_inline void tell(__u32 cpu, __u8 kind, __u64 request, const stru
 	if (config.wide) {
 		r->cgroup = io->cgroup;
 		r->pid = io->pid;
+	}
+	if (config.flow) {
+		r->in_flight = io->in_flight;
+		r->seek = io->in_flight ? io->seek : NO_SEEK;
 	}
 	if (config.comm) {
 		r->comm[0] = io->comm[0];

@@ -14,7 +14,7 @@ use super::attribution::Owner;
 use super::cgroups::Cgroups;
 use super::devices::read_text;
 use super::flow::Flow;
-use super::layout::{FileOfRecord, Record, Submitter, UNKNOWN, flag, kind};
+use super::layout::{FileOfRecord, Record, Relation, Submitter, UNKNOWN, flag, kind};
 use super::needs::Stream;
 use super::stream::paths::Paths;
 use crate::io_columns::COLUMNS;
@@ -26,6 +26,8 @@ pub struct Drained<'a> {
     pub records: &'a [Record],
     /// The submitter of each record; empty if not needed.
     pub submitters: &'a [Submitter],
+    /// The relation of each record to the others of its disk, if the programs determine it.
+    pub relations: &'a [Relation],
     /// The file of each record; empty if not needed.
     pub files: &'a [FileOfRecord],
     /// The records to report, in timestamp order.
@@ -231,8 +233,8 @@ impl Source {
             Source::Wait => chosen.maybe_ints(|_, r| times(r).0),
             Source::Service => chosen.maybe_ints(|_, r| times(r).1),
             Source::Latency => chosen.maybe_ints(|_, r| times(r).2),
-            Source::InFlight => chosen.maybe_ints(|i, _| drained.flows[i].in_flight),
-            Source::Seek => chosen.maybe_ints(|i, _| drained.flows[i].seek_sectors),
+            Source::InFlight => chosen.maybe_ints(|i, _| chosen.relation(i).in_flight),
+            Source::Seek => chosen.maybe_ints(|i, _| chosen.relation(i).seek),
             Source::IssueTs => chosen.maybe_ints(|_, r| issue_ts(r, names.epoch_offset_ns)),
             Source::File => chosen.maybe_texts(|i, _| {
                 let file = chosen.file(i)?;
@@ -247,6 +249,19 @@ impl Source {
 }
 
 impl Chosen<'_> {
+    /// The relation of a row to the others of its disk.
+    fn relation(&self, delivered: usize) -> Relation {
+        let at = self.drained.delivered[delivered].at as usize;
+        let found = self.drained.relations.get(at).copied();
+        found.unwrap_or_else(|| {
+            let flow = self.drained.flows[delivered];
+            Relation {
+                in_flight: flow.in_flight,
+                seek: flow.seek_sectors,
+            }
+        })
+    }
+
     /// The file of a row.
     fn file(&self, delivered: usize) -> Option<&FileOfRecord> {
         let at = self.drained.delivered[delivered].at as usize;

@@ -164,7 +164,7 @@ impl Clause {
     }
 
     /// A clause that passes everything that either passes.
-    fn hull(self, other: Clause) -> Clause {
+    pub fn hull(self, other: Clause) -> Clause {
         let (a, b) = (&self.raw, &other.raw);
         let wide = |a: [u64; 2], b: [u64; 2]| [a[0].min(b[0]), a[1].max(b[1])];
         let wide_32 = |a: [u32; 2], b: [u32; 2]| [a[0].min(b[0]), a[1].max(b[1])];

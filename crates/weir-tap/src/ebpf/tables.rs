@@ -73,9 +73,18 @@ pub fn sum(counters: &Shared, sizes: &Sizes, row: u32, word: usize) -> i64 {
     (0..sizes.processors).map(at).sum::<u64>() as i64
 }
 
+/// A request whose entry was removed.
+#[derive(Clone, Copy, Debug)]
+pub struct Removed {
+    /// The number + 1 of the subject whose histograms count it; 0 is none.
+    pub subject: usize,
+    /// The row of its disk if it is counted in the requests in flight there.
+    pub in_flight_of: Option<usize>,
+}
+
 /// Frees the entries of requests that started before `before_ns`; returns their number. `forget` is
-/// called with the subject of each, where 0 is none.
-pub fn sweep(buckets: &Shared, entries: &Shared, before_ns: u64, forget: impl Fn(usize)) -> i64 {
+/// called with each.
+pub fn sweep(buckets: &Shared, entries: &Shared, before_ns: u64, forget: impl Fn(Removed)) -> i64 {
     const ENTRY_WORDS: usize = layout::ENTRY_BYTES / 8;
     let mut freed = 0;
     for (slot, request) in buckets.words().iter().enumerate() {
@@ -91,12 +100,17 @@ pub fn sweep(buckets: &Shared, entries: &Shared, before_ns: u64, forget: impl Fn
         ];
         let last = times.map(|word| entry[word].load(Ordering::Relaxed));
         let last = last.into_iter().max().expect("an entry has three times");
-        let subject = entry[layout::entry::SUBJECT].load(Ordering::Relaxed) >> 16 & 0xffff;
+        let numbers = entry[layout::entry::SUBJECT].load(Ordering::Relaxed);
+        let in_flight = entry[layout::entry::IN_FLIGHT].load(Ordering::Relaxed) as u32;
+        let removed = Removed {
+            subject: (numbers >> 16 & 0xffff) as usize,
+            in_flight_of: (in_flight != 0).then_some((numbers & 0xffff) as usize),
+        };
         let old = last != 0 && last < before_ns;
         let freeing = || request.compare_exchange(name, 0, Ordering::AcqRel, Ordering::Relaxed);
         if old && freeing().is_ok() {
             freed += 1;
-            forget(subject as usize);
+            forget(removed);
         }
     }
     freed

@@ -20,6 +20,7 @@
 #include "table.bpf.h"
 #include "request.bpf.h"
 #include "request_file.bpf.h"
+#include "flow.bpf.h"
 #include "fold.bpf.h"
 #include "hist.bpf.h"
 
@@ -30,6 +31,7 @@ static __always_inline void overtake(__u32 cpu, __u64 request, struct entry *e)
 {
 	COUNT(cpu, e->index, replaced);
 	hist_forget(e);
+	flow_forget(e);
 	release(request, e);
 }
 
@@ -91,6 +93,7 @@ static __always_inline int start(struct view v)
 			/* No other event reports when it is issued. */
 			io.issue_ns = io.insert_ns;
 			hist_issue(&io);
+			flow_issue(&io);
 			io.insert_ns = io.issue_ns;
 			io.issue_ns = 0;
 		}
@@ -220,6 +223,7 @@ int on_issue(__u64 *ctx)
 			e = claim(request);
 		if (e) {
 			hist_issue(&io);
+			flow_issue(&io);
 			keep(e, &io, 0);
 		} else {
 			lost_track(&io);
@@ -285,9 +289,10 @@ static __always_inline void finish(__u32 cpu, __u64 request, struct io *io)
 	__u8 kind = io->status ? KIND_ERROR : KIND_RESPONSE;
 	__u64 now;
 
-	if (!(io->clauses & config.kinds[kind]) && !(hist.on && io->subject))
+	if (!(io->clauses & config.kinds[kind]) && !(hist.on && io->subject) &&
+	    !(config.flow && io->in_flight))
 		return;
-	now = hist_finish(cpu, io, bpf_ktime_get_ns());
+	now = flow_finish(io, hist_finish(cpu, io, bpf_ktime_get_ns()));
 	io->clauses &= config.kinds[kind];
 	if (!io->clauses)
 		return;
@@ -479,6 +484,7 @@ int on_bio_queue(__u64 *ctx)
 		e = claim(request);
 		if (e) {
 			hist_issue(&io);
+			flow_issue(&io);
 			io.insert_ns = io.issue_ns;
 			keep(e, &io, 0);
 		} else {

@@ -54,15 +54,16 @@ struct record {
 };
 _Static_assert(sizeof(struct record) == 64, "struct record");
 
-/* A record with the submitter of the request; written when a query needs it. */
+/* A record with the submitter of the request and its relation to others, for queries that need them. */
 struct wide_record {
 	struct record narrow;
 	__u64 cgroup;		/* id of the cgroup that owns the first bio, 0 if unknown */
 	__u32 pid;		/* thread group, 0 if unknown */
-	__u32 spare;
+	__u32 in_flight;	/* with `flow`: requests of the disk in flight at its issue, 0 if unknown */
+	__s64 seek;		/* with `flow`: sectors from the previous request's last one, or NO_SEEK */
 	__u64 comm[2];		/* command name, 0 if unknown; omitted if no query needs it */
 };
-_Static_assert(sizeof(struct wide_record) == 96, "struct wide_record");
+_Static_assert(sizeof(struct wide_record) == 104, "struct wide_record");
 
 /* A record with the file of the request as well. */
 struct file_record {
@@ -70,7 +71,7 @@ struct file_record {
 	__u64 path;		/* key of the table of paths, 0 if unknown */
 	__u64 inode;		/* number in its file system, 0 if unknown */
 };
-_Static_assert(sizeof(struct file_record) == 112, "struct file_record");
+_Static_assert(sizeof(struct file_record) == 120, "struct file_record");
 
 /* The state of a request. */
 enum stage {
@@ -110,7 +111,9 @@ struct entry {
 	__u64 number;		/* with `numbered` */
 	__u64 path;		/* with `inode`: as in file_record */
 	__u64 inode;
-	__u64 spare[2];
+	__s64 seek;		/* with `flow`: as in wide_record */
+	__u32 in_flight;	/* likewise */
+	__u32 spare;
 };
 _Static_assert(sizeof(struct entry) == 128, "struct entry");
 
@@ -142,8 +145,10 @@ struct counts {
 	__u64 requeues;
 	__u64 sectors_submitted; /* of bios of devices without requests, except discards */
 	__u64 sectors_seen;	/* of those that completed */
+	__u64 unordered;	/* requests whose relation to others is unknown, as their disk was too busy */
+	__u64 spare;
 };
-_Static_assert(sizeof(struct counts) == 80, "struct counts");
+_Static_assert(sizeof(struct counts) == 96, "struct counts");
 
 /* State that changes while the programs run: their `.bss`. */
 struct state {
@@ -208,6 +213,8 @@ struct config {
 	__u32 read_ahead;
 	__u32 sync;
 	__u32 meta;
+	__u32 flow_pasts;	/* histories per disk: two per processor */
+	__u32 spare_word;
 	__u8 kinds[KINDS];	/* clauses that select this kind */
 	__u8 track;		/* keep an entry for each request from issue to completion */
 	__u8 start;		/* from insertion, with times and submitter; else flushes only */
@@ -227,8 +234,9 @@ struct config {
 	__u8 idle;		/* of enum mq_rq_state: not issued yet (MQ_RQ_IDLE); 255 if not known */
 	__u8 inode;		/* find the file of each request */
 	__u8 path;		/* and its path */
-	__u8 spare[3];
+	__u8 flow;		/* determine the relation of requests to each other */
+	__u8 spare[2];
 };
-_Static_assert(sizeof(struct config) == 720, "struct config");
+_Static_assert(sizeof(struct config) == 728, "struct config");
 
 #endif

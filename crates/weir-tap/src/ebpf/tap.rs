@@ -30,12 +30,13 @@ use super::hist::HistOptions;
 use super::kernel::Kernel;
 use super::layout::{Config, Record, Records, count};
 use super::needs::Needs;
+use super::order;
 use super::pace::Pace;
 use super::programs::{self, Programs, Sizes};
 use super::rings::{self, Rings};
 use super::rows::{Delivered, Drained, Names, Place, Rows, host_name};
 use super::stream::StreamSwitch;
-use super::tables::{self, Known};
+use super::tables::{self, Known, Removed};
 use crate::elevation;
 use crate::inventory::InventoryWatch;
 use crate::io_columns;
@@ -191,7 +192,9 @@ fn open_for(
             remedy: format!("use at most {DEMANDS_MAX}, or merge those of one stream"),
         });
     }
-    let mut needs = Needs::of(demands, options.inventory.is_some())?;
+    // Histograms have an order of their own, which changes the times of events as well.
+    let can_order = histograms.is_none() && order::is_possible();
+    let mut needs = Needs::of(demands, options.inventory.is_some(), can_order)?;
     if options.optional_rows && demands.iter().any(|d| d.fold.is_some()) {
         needs = needs.with_optional_rows(demands);
     }
@@ -200,7 +203,7 @@ fn open_for(
         !options.without.iter().any(|w| w == name)
             && kernel.is_ok_and(|kernel| kernel.has_tracepoint(name))
     })?;
-    let mut sizes = Sizes::new(options, needs.record_bytes())?;
+    let mut sizes = Sizes::new(options, needs.record_bytes())?.for_needs(&needs);
     if let Some(histograms) = histograms {
         needs = needs.with_histograms(histograms);
         sizes.keep_histograms(histograms, &needs)?;
@@ -314,7 +317,7 @@ impl BlockTap {
                 sizes.processors,
                 sizes.ring_slots,
                 sizes.record_bytes,
-                Records::new(sizes.record_bytes),
+                Records::new(sizes.record_bytes, self.needs.order),
             ),
             folds: tables.map(|tables| Folds::begin(plans, tables, offset_ns, shift_ns)),
             known_devices: Known::default(),
@@ -430,6 +433,7 @@ impl BlockTap {
         let drained = Drained {
             records,
             submitters: &live.rings.store().submitters,
+            relations: &live.rings.store().relations,
             files: &live.rings.store().files,
             delivered: &self.delivered,
             flows: &self.flows_delivered,
@@ -471,9 +475,12 @@ impl BlockTap {
         }
         let before = clock::monotonic_ns().saturating_sub(ENTRY_AGE_MAX_NS);
         let programs = &live.programs;
-        let forget = |subject: usize| {
+        let forget = |removed: Removed| {
             if let Some(tables) = &programs.hist {
-                tables.forget(subject);
+                tables.forget(removed.subject);
+            }
+            if let Some((flows, row)) = programs.flows.as_ref().zip(removed.in_flight_of) {
+                flows.forget(row);
             }
         };
         self.expired += tables::sweep(&programs.buckets, &programs.entries, before, forget);
@@ -624,6 +631,11 @@ impl BlockTap {
                 "requests_untracked",
                 Some("ended_unseen"),
                 of(count::REPLACED),
+            ),
+            (
+                "requests_untracked",
+                Some("disk_busy"),
+                of(count::UNORDERED),
             ),
             ("requeues", None, of(count::REQUEUES)),
             ("flush_commands", None, of(count::FLUSH_COMMANDS)),

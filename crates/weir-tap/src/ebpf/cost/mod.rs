@@ -161,7 +161,7 @@ impl EmptyPrograms {
         ];
         let sizes = Sizes::new(&LiveOptions::default(), layout::RECORD_BYTES)?;
         let numbers = Kernel::running()?.numbers();
-        let config = Config::new(&Needs::of(&[], false)?, &sizes, &numbers, true, false);
+        let config = Config::new(&Needs::of(&[], false, true)?, &sizes, &numbers, true, false);
         let mut programs = Programs::load(&probes, &config, &Folding::default(), &sizes)?;
         programs.attach()?;
         Ok(EmptyPrograms(programs))

@@ -6,7 +6,7 @@ use std::time::Duration;
 use weir_model::{Demand, Type};
 
 use super::layout::{FOLDS, key};
-use super::plan::{self, Plan, Selected};
+use super::plan::{self, KernelMeasure, Plan, Selected};
 use crate::ebpf::layout::flag;
 use crate::ebpf::needs::Needs;
 use crate::io_columns::{COLUMNS, Column, live_capabilities};
@@ -127,7 +127,12 @@ impl BlockFold {
             Key::Pid => Type::Int,
             _ => Type::Text,
         });
-        let measure = |at: usize| COLUMNS[at].measure.map(|measure| measure as u8);
+        let measure = |at: usize| {
+            COLUMNS[at].measure.map(|measure| KernelMeasure {
+                number: measure as u8,
+                is_signed: measure.is_signed(),
+            })
+        };
         let mut plan = Plan::new(number, demand, types.collect(), measure);
         plan.kernel.keys = keys.iter().fold(0, |all, key| all | key.bits());
         plan.kernel.marked = owner;
@@ -138,7 +143,8 @@ impl BlockFold {
     fn selected(mut self, needs: &Needs) -> Result<BlockFold, String> {
         let clauses = needs.clauses.iter();
         self.plan.select(clauses.map(|clause| Selected {
-            demands: clause.demands,
+            // One that selects no kind of record only makes the programs follow the requests.
+            demands: if clause.kinds == 0 { 0 } else { clause.demands },
             exact: clause.exact,
         }))?;
         if self.owner && !needs.columns.owner {
@@ -222,7 +228,7 @@ mod tests {
     }
 
     fn plans(demands: &[Demand], with_owners: bool) -> Plans {
-        Plans::of(demands, &Needs::of(demands, with_owners).unwrap())
+        Plans::of(demands, &Needs::of(demands, with_owners, true).unwrap())
     }
 
     #[test]
@@ -256,8 +262,8 @@ mod tests {
                 "`sector` is not a key",
             ),
             (
-                demand(&[], &[("seek", PartialKind::Moments)], Vec::new()),
-                "`seek`",
+                demand(&[], &[("merges", PartialKind::Moments)], Vec::new()),
+                "`merges`",
             ),
             (demand(&[], &twelve, Vec::new()), "more than 64 limits"),
             (demand(&[], &[fine], Vec::new()), "bins of another width"),

@@ -37,7 +37,7 @@ enum Sum {
         max: i64,
     },
     /// By bin: count, and sum of offsets.
-    Bins(BTreeMap<u32, (u64, u64)>),
+    Bins(BTreeMap<i32, (u64, u64)>),
 }
 
 impl Groups {
@@ -114,10 +114,11 @@ impl Sums {
                 if more == 0 {
                     continue;
                 }
+                let bias = call.bias();
                 *count += more;
-                *sum += i128::from(added);
-                *min = (*min).min(least as i64);
-                *max = (*max).max(greatest as i64);
+                *sum += i128::from(added) - i128::from(more) * i128::from(bias);
+                *min = (*min).min(least as i64 - bias);
+                *max = (*max).max(greatest as i64 - bias);
             }
         }
         for (call, bin, count, offsets) in &group.bins {
@@ -153,7 +154,7 @@ impl Sums {
                 max: *max,
             },
             Sum::Bins(bins) if plan.kernel.calls[at].keep == keep::LIMITS => {
-                let count = |bin| bins.get(&(bin as u32)).map_or(0, |(count, _)| *count);
+                let count = |bin| bins.get(&(bin as i32)).map_or(0, |(count, _)| *count);
                 PartialState::Limits(
                     (0..=plan.kernel.calls[at].limits.len())
                         .map(count)
@@ -162,7 +163,7 @@ impl Sums {
             }
             Sum::Bins(bins) => {
                 let bins = bins.iter();
-                let bins = bins.map(|(bin, (count, offsets))| (*bin as i32, *count, *offsets));
+                let bins = bins.map(|(bin, (count, offsets))| (*bin, *count, *offsets));
                 PartialState::LogLinear(bins.collect())
             }
         }

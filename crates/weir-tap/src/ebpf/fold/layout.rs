@@ -4,7 +4,7 @@
 pub const FOLDS: usize = 2;
 
 /// Maximum number of values of each group.
-pub const CALLS: usize = 8;
+pub const CALLS: usize = 16;
 
 /// Limits of one histogram.
 pub const LIMITS: usize = 64;
@@ -14,6 +14,9 @@ pub const LOG_BITS: u32 = 7;
 
 /// Bins of a block.
 pub const BINS: usize = 16;
+
+/// Added to signed values, which are then unsigned and below twice this.
+pub const BIAS: i64 = 1 << 39;
 
 /// Bytes of `struct fold_window`.
 pub const WINDOW_BYTES: usize = 16;
@@ -72,6 +75,8 @@ pub mod block {
     pub const BINS: usize = 2;
     /// Position of the call in the key.
     pub const CALL_SHIFT: u32 = 24;
+    /// Set in the key for bins of negative values.
+    pub const NEGATIVE: u32 = 1 << 23;
 }
 
 /// `enum fold_key`.
@@ -103,6 +108,17 @@ pub enum Measure {
     Service = 3,
     /// `latency`
     Latency = 4,
+    /// `in_flight`
+    InFlight = 6,
+    /// `seek`
+    Seek = 7,
+}
+
+impl Measure {
+    /// True if its values may be negative.
+    pub fn is_signed(self) -> bool {
+        self == Measure::Seek
+    }
 }
 
 /// `enum keep`.
@@ -124,8 +140,17 @@ pub struct Call {
     pub keep: u8,
     /// Index of the cell's moments.
     pub place: u8,
+    /// True if the kernel side adds [`BIAS`] to the values, which may be negative.
+    pub is_signed: bool,
     /// Limits of a histogram by limits: ascending, at most [`LIMITS`].
     pub limits: Vec<i64>,
+}
+
+impl Call {
+    /// Added to its values by the kernel side.
+    pub fn bias(&self) -> i64 {
+        if self.is_signed { BIAS } else { 0 }
+    }
 }
 
 /// `struct fold`.
@@ -186,12 +211,14 @@ impl Fold {
         let calls = self.calls.len() as u8;
         out.extend([self.clauses, calls, self.marked.into(), self.flag]);
         for call in &self.calls {
-            out.extend([call.measure, call.keep, call.place, 0, 0, 0, 0, 0]);
+            let is_signed = call.is_signed.into();
+            out.extend([call.measure, call.keep, call.place, is_signed, 0, 0, 0, 0]);
         }
         out.resize(start + 16 + CALLS * 8, 0);
         for call in &self.calls {
-            // No value is negative, so all negative limits are equivalent to -1.
-            let limits = call.limits.iter().map(|limit| (*limit).max(-1));
+            // No value in the kernel is negative, so all negative limits are equivalent to -1.
+            let limits = call.limits.iter();
+            let limits = limits.map(|limit| limit.saturating_add(call.bias()).max(-1));
             let rest = std::iter::repeat(i64::MAX);
             for limit in limits.chain(rest).take(LIMITS) {
                 out.extend(limit.to_ne_bytes());
@@ -201,12 +228,12 @@ impl Fold {
     }
 }
 
-const _: () = assert!(FOLD_BYTES == 4176, "struct fold of fold.h");
+const _: () = assert!(FOLD_BYTES == 8336, "struct fold of fold.h");
 const _: () = assert!(
     cpu::CELLS * 8 + FOLDS * 2 * 8 == CPU_BYTES,
     "struct fold_cpu of fold.h"
 );
-const _: () = assert!(cell_bytes(CALLS) == 320, "struct fold_cell of fold.h");
+const _: () = assert!(cell_bytes(CALLS) == 576, "struct fold_cell of fold.h");
 const _: () = assert!(
     (block::BINS + 2 * BINS) * 8 == BLOCK_BYTES,
     "struct fold_block of fold.h"

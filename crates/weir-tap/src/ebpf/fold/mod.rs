@@ -31,7 +31,7 @@ use self::groups::Groups;
 pub use self::groups::Named;
 use self::layout::{BLOCK_BYTES, Folding, cell_bytes, keep};
 pub use self::naming::Naming;
-pub use self::plan::{Plan, Selected, declined, poll_interval};
+pub use self::plan::{KernelMeasure, Plan, Selected, declined, poll_interval};
 pub use self::tables::{RawKey, Tables};
 use super::clock;
 

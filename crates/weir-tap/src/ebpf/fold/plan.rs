@@ -6,6 +6,15 @@ use weir_model::{Demand, FoldCall, Nanos, PartialKind, Type};
 
 use super::layout::{self, LOG_BITS, keep};
 
+/// A value of an event that the programs aggregate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KernelMeasure {
+    /// Its number there.
+    pub number: u8,
+    /// It may be negative.
+    pub is_signed: bool,
+}
+
 /// A fold that runs in the kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
@@ -43,7 +52,7 @@ pub struct Selected {
 }
 
 impl Plan {
-    /// The fold of demand `number`; `measure` is the number of a column's measure, if the programs
+    /// The fold of demand `number`; `measure` is a column's measure, if the programs
     /// keep it. Key bits and clauses are to be added.
     ///
     /// # Panics
@@ -52,7 +61,7 @@ impl Plan {
         number: usize,
         demand: &Demand,
         key_types: Vec<Type>,
-        measure: impl Fn(usize) -> Option<u8>,
+        measure: impl Fn(usize) -> Option<KernelMeasure>,
     ) -> Plan {
         let fold = demand.fold.as_ref().expect("the demand has a fold");
         let mut kernel = layout::Fold {
@@ -135,13 +144,13 @@ pub fn declined(why: &String) -> String {
 /// Maps `call` to the kernel; `calls` are its calls so far.
 fn call(
     call: &FoldCall,
-    measure: &impl Fn(usize) -> Option<u8>,
+    measure: &impl Fn(usize) -> Option<KernelMeasure>,
     calls: &mut Vec<layout::Call>,
 ) -> Call {
     let Some(column) = call.column else {
         return Call::Rows;
     };
-    let Some(measure) = measure(column) else {
+    let Some(KernelMeasure { number, is_signed }) = measure(column) else {
         return Call::None;
     };
     let (keep, limits) = match &call.keep {
@@ -154,13 +163,14 @@ fn call(
         keep::MOMENTS => moments as u8,
         _ => 0,
     };
-    let same = |c: &layout::Call| (c.measure, c.keep, &c.limits) == (measure, keep, &limits);
+    let same = |c: &layout::Call| (c.measure, c.keep, &c.limits) == (number, keep, &limits);
     let at = calls.iter().position(same).unwrap_or(calls.len());
     if at == calls.len() {
         calls.push(layout::Call {
-            measure,
+            measure: number,
             keep,
             place,
+            is_signed,
             limits,
         });
     }

@@ -41,8 +41,9 @@ pub struct Group {
     pub rows: u64,
     /// Count, sum, minimum and maximum, by index.
     pub moments: Vec<[u64; MOMENTS_WORDS]>,
-    /// Bins that are not empty: call, bin, count, sum of offsets.
-    pub bins: Vec<(usize, u32, u64, u64)>,
+    /// Bins that are not empty: call, bin, count, sum of offsets. The bins of negative values have
+    /// negative numbers.
+    pub bins: Vec<(usize, i32, u64, u64)>,
 }
 
 impl Folding {
@@ -199,17 +200,18 @@ impl Tables {
 
     /// Reads a block, frees it, and returns the next one, + 1. Its group's cell is still in use, so
     /// no other program can look for the block yet.
-    fn take_block(&self, at: usize, bins: &mut Vec<(usize, u32, u64, u64)>) -> u64 {
+    fn take_block(&self, at: usize, bins: &mut Vec<(usize, i32, u64, u64)>) -> u64 {
         const WORDS: usize = layout::BLOCK_BYTES / 8;
         let words = &self.blocks.words()[at * WORDS..][..WORDS];
         let word = |i: usize| words[i].load(Ordering::Relaxed);
         let key = word(block::KEY) as u32;
         let call = (key >> block::CALL_SHIFT) as usize;
-        let first = (key & ((1 << block::CALL_SHIFT) - 1)) * BINS as u32;
+        let first = (key & (block::NEGATIVE - 1)) * BINS as u32;
+        let sign = if key & block::NEGATIVE == 0 { 1 } else { -1 };
         for i in 0..BINS {
             let (count, offsets) = (word(block::BINS + 2 * i), word(block::BINS + 2 * i + 1));
             if count != 0 {
-                bins.push((call, first + i as u32, count, offsets));
+                bins.push((call, sign * (first as i32 + i as i32), count, offsets));
             }
         }
         let next = word(block::NEXT);

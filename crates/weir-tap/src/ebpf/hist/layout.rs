@@ -59,12 +59,6 @@ pub mod subject {
     pub const DEVICE: usize = 3;
 }
 
-/// Increment of one request in flight in the order of its subject (`PAST_BITS`).
-pub const ONE_IN_FLIGHT: u64 = 1 << 12;
-
-/// Maximum number of processors that the order of a subject can represent.
-pub const PROCESSORS_MAX: u32 = 1 << 11;
-
 /// Maximum number of requests whose last sectors are kept (`ENDS_MAX`).
 pub const CLOSEST_OF_MAX: usize = 32;
 

@@ -23,7 +23,6 @@ mod reader;
 mod tables;
 mod tap;
 
-pub(super) use layout::PROCESSORS_MAX;
 pub use options::{By, HistOptions};
 pub(super) use owners::OwnerTable;
 pub(super) use reader::Reader;

@@ -2,7 +2,8 @@
 
 use std::sync::atomic::Ordering;
 
-use super::layout::{self, Config, ONE_IN_FLIGHT};
+use super::layout::{self, Config};
+use crate::ebpf::order;
 use super::{By, HistOptions};
 use crate::TapError;
 use crate::ebpf::layout::KNOWN_BYTES;
@@ -162,7 +163,7 @@ impl HistTables {
     pub fn forget(&self, number: usize) {
         if number > 0 {
             let at = (number - 1) * layout::SUBJECT_BYTES / 8 + layout::subject::ORDER;
-            self.subjects.words()[at].fetch_sub(ONE_IN_FLIGHT, Ordering::AcqRel);
+            order::forget(&self.subjects.words()[at]);
         }
     }
 

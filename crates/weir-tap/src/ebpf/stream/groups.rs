@@ -8,7 +8,7 @@ use super::rows::Decoder;
 use super::selection::Selection;
 use super::{EventTable, StreamColumn};
 use crate::ebpf::fold::layout::{FOLDS, key};
-use crate::ebpf::fold::{self, NameGroups, Named, Plan, RawKey, Selected};
+use crate::ebpf::fold::{self, KernelMeasure, NameGroups, Named, Plan, RawKey, Selected};
 
 /// The bits of `struct folding` for a key of this many words after the first.
 const KEY_BITS: [u32; KEY_WORDS + 1] = [
@@ -121,7 +121,10 @@ fn plan(
     let types = keys.iter().map(|column| column.ty()).collect();
     let measure = |at: usize| {
         let found = measured.iter().position(|column| *column == at);
-        found.map(|measure| measure as u8)
+        found.map(|measure| KernelMeasure {
+            number: measure as u8,
+            is_signed: false,
+        })
     };
     let mut plan = Plan::new(number, demand, types, measure);
     plan.kernel.keys = KEY_BITS[words];
