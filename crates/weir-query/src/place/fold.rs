@@ -5,7 +5,9 @@
 //! rows on three conditions. Its aggregates specify the values to keep ([`Aggregate::keep`]). Its
 //! keys are computed from columns by which the source can group. And its selections are tested
 //! before, exactly, or read only those columns, so that they can be tested on groups. The argument
-//! of an aggregate is a column, or a `CASE` over those columns that selects one, or a constant.
+//! of an aggregate is a column, or a `CASE` over those columns that selects one, or a constant; or a
+//! `CASE` that compares one column of integers with constants and selects a constant, which is
+//! computed from the number of values in ranges.
 //!
 //! [`Aggregate::keep`]: crate::function::Aggregate::keep
 
@@ -17,6 +19,7 @@ use weir_model::{
 };
 
 use super::kernel::{self, SourcePredicate, SourceStream};
+use super::ranges::Ranges;
 use super::{substituted, with};
 use crate::expr::Expr;
 use crate::function::AggregateCall;
@@ -40,6 +43,8 @@ pub struct Grouping {
 /// The values of a group that a call needs.
 struct RequiredValues {
     keep: PartialKind,
+    /// The argument is a constant for each range of a column's values.
+    ranges: Option<Ranges>,
     /// The index in `of`, if the argument is a `CASE` over keys only; the first otherwise.
     choice: Option<Expr>,
     of: Vec<FoldArgument<Option<usize>>>,
@@ -53,6 +58,13 @@ pub enum FoldArgument<T> {
     Values(T),
     /// A constant, or NULL.
     Constant(Option<i64>),
+    /// A constant, or NULL, for each range of values.
+    Ranges {
+        /// The counts of a column's values by range.
+        counts: T,
+        /// The constant of each range, and then that of NULL.
+        constants: Vec<Option<i64>>,
+    },
 }
 
 /// The location of the values of a group for a call.
@@ -142,16 +154,24 @@ impl Grouping {
         if !tested.exact {
             return Err("it has too many selections for the kernel".into());
         }
-        let choices = self.calls.iter().filter_map(|call| call.choice.as_ref());
+        let by_range = |call: &&RequiredValues| call.is_by_range(&self.source, capabilities);
+        let choices = self.calls.iter().filter(|call| !by_range(call));
+        let choices = choices.filter_map(|call| call.choice.as_ref());
         let keys = self.keys.iter().chain(others).chain(choices);
         let keys = with(Vec::new(), keys);
         let mut required = vec![FoldCall {
             column: None,
             keep: PartialKind::Moments,
         }];
-        for call in self.calls.iter().flat_map(RequiredValues::required) {
-            if !required.contains(&call) {
-                required.push(call);
+        for call in &self.calls {
+            let of_call: Vec<FoldCall> = match &call.ranges {
+                Some(ranges) if by_range(&call) => vec![ranges.required()],
+                _ => call.required().collect(),
+            };
+            for call in of_call {
+                if !required.contains(&call) {
+                    required.push(call);
+                }
             }
         }
         // Single rows are tested again.
@@ -240,12 +260,23 @@ impl RequiredValues {
                 column: *column,
                 keep: self.keep.clone(),
             }),
-            FoldArgument::Constant(_) => None,
+            FoldArgument::Constant(_) | FoldArgument::Ranges { .. } => None,
         })
+    }
+
+    /// True if the values by range are needed, because the source cannot group by the column.
+    fn is_by_range(&self, source: &Declaration, capabilities: &Capabilities) -> bool {
+        let ranges = self.ranges.as_ref();
+        ranges.is_some_and(|ranges| !capabilities.column(source, ranges.column).group)
     }
 
     /// Its location in a fold, if that has all values.
     fn locate(&self, fold: &Fold) -> Option<ValueLocation> {
+        let by_range = self.ranges.as_ref().and_then(|ranges| ranges.locate(fold));
+        by_range.or_else(|| self.locate_by_keys(fold))
+    }
+
+    fn locate_by_keys(&self, fold: &Fold) -> Option<ValueLocation> {
         let mut required = self.required();
         let of = self.of.iter().map(|of| match of {
             FoldArgument::Values(_) => {
@@ -255,6 +286,7 @@ impl RequiredValues {
                 ))
             }
             FoldArgument::Constant(value) => Some(FoldArgument::Constant(*value)),
+            FoldArgument::Ranges { .. } => None,
         });
         let of = of.collect::<Option<_>>()?;
         let choice = self.choice.clone();
@@ -357,6 +389,10 @@ fn required(
         },
         _ => Err(computed(expr)),
     };
+    let ranges = match arg {
+        Some(case @ Expr::Case { .. }) if keep == PartialKind::Moments => Ranges::of(case),
+        _ => None,
+    };
     let (choice, of) = match arg {
         None => (None, vec![FoldArgument::Values(None)]),
         Some(Expr::Case {
@@ -373,7 +409,12 @@ fn required(
         }
         Some(expr) => (None, vec![of(expr)?]),
     };
-    Ok(RequiredValues { keep, choice, of })
+    Ok(RequiredValues {
+        keep,
+        ranges,
+        choice,
+        of,
+    })
 }
 
 /// The index of the first branch whose condition holds, or the number of branches.

@@ -19,6 +19,7 @@ mod kernel_law;
 mod live;
 pub mod pairing;
 mod placement;
+mod ranges;
 
 use weir_model::{Capabilities, Demand, Predicate};
 

@@ -384,7 +384,8 @@ fn disks_to_read(options: &LiveOptions) -> Vec<Device> {
 }
 
 fn devices(options: &LiveOptions) -> Devices {
-    let needs = Needs::of(&[everything()], true, true).expect("a recording is a stream of the live tap");
+    let needs =
+        Needs::of(&[everything()], true, true).expect("a recording is a stream of the live tap");
     Devices::new(options.devices.clone(), needs.clauses, 1, u32::MAX)
 }
 

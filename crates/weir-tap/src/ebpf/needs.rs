@@ -91,11 +91,7 @@ impl Needs {
     ///
     /// # Errors
     /// If a demand names a stream that a live tap does not have.
-    pub fn of(
-        demands: &[Demand],
-        with_owners: bool,
-        can_order: bool,
-    ) -> Result<Needs, TapError> {
+    pub fn of(demands: &[Demand], with_owners: bool, can_order: bool) -> Result<Needs, TapError> {
         let mut asked = Vec::new();
         let mut clauses = Vec::new();
         let mut followed: Option<Clause> = None;

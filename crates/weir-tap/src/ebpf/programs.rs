@@ -12,9 +12,9 @@ use libbpf_rs::{Link, Object, OpenObject, OpenProgramMut, ProgramMut};
 
 use super::cost::{self, RunTime};
 use super::files::{self, FileTables};
+use super::flow::FlowTables;
 use super::fold;
 use super::fold::layout::Folding;
-use super::flow::FlowTables;
 use super::hist::{HistOptions, HistTables, Setup};
 use super::layout::{self, Config};
 use super::needs::Needs;

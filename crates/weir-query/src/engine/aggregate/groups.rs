@@ -84,7 +84,37 @@ impl<'a> SelectedGroups<'a> {
         match &self.reading.calls[call].of[chosen] {
             FoldArgument::Values(at) => Cow::Borrowed(&folded.kept[*at][group]),
             FoldArgument::Constant(value) => Cow::Owned(repeated(*value, &folded.kept[0][group])),
+            FoldArgument::Ranges { counts, constants } => Cow::Owned(by_range(
+                constants,
+                &folded.kept[*counts][group],
+                &folded.kept[0][group],
+            )),
         }
+    }
+}
+
+/// The partial of a constant for each range of values, and the last one for the rows without a
+/// value.
+fn by_range(constants: &[Option<i64>], counts: &PartialState, rows: &PartialState) -> PartialState {
+    let (PartialState::Limits(counts), PartialState::Moments { count: all, .. }) = (counts, rows)
+    else {
+        return repeated(None, rows);
+    };
+    let without = all.saturating_sub(counts.iter().sum());
+    let mut of_all = (0u64, 0i128, i64::MAX, i64::MIN);
+    for (constant, more) in constants.iter().zip(counts.iter().chain([&without])) {
+        if let (Some(value), 1..) = (constant, more) {
+            let (count, sum, min, max) = of_all;
+            let added = i128::from(*value) * i128::from(*more);
+            of_all = (count + more, sum + added, min.min(*value), max.max(*value));
+        }
+    }
+    let (count, sum, min, max) = of_all;
+    PartialState::Moments {
+        count,
+        sum,
+        min,
+        max,
     }
 }
 

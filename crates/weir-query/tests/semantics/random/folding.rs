@@ -58,6 +58,12 @@ const CALLS: &[&str] = &[
     "sum(case when op = 'r' then 1 when op = 'w' then 2 end)",
     "count(case when vm is null then wait end)",
     "min(case when vm = 'x' then latency when vm is null then wait end)",
+    "sum(case when latency > 5 ns then 1 else 0 end)",
+    "avg(case when 12 ns >= wait and not wait = 5 ns then 3 when wait is null then 7 end)",
+    "count(*) filter (where latency in (5 ns, 1000003 ns))",
+    "count(case when wait between -9 ns and 11 ns or wait = 1000 ns then 1 end)",
+    "max(case when latency < 6 ns then -2 when latency is null then -5 end)",
+    "min(case when sectors = 1 then 4 when sectors is not null then 2 end)",
 ];
 
 /// Selections: exact in the kernel, over keys only, both, none.

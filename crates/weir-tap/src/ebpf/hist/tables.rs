@@ -3,10 +3,10 @@
 use std::sync::atomic::Ordering;
 
 use super::layout::{self, Config};
-use crate::ebpf::order;
 use super::{By, HistOptions};
 use crate::TapError;
 use crate::ebpf::layout::KNOWN_BYTES;
+use crate::ebpf::order;
 use crate::shared::Shared;
 
 /// The sizes of the tables, and the configuration of the programs.
