@@ -14,7 +14,7 @@ use weir_model::{
 
 use crate::ebpf::fold::Key;
 use crate::ebpf::fold::layout::{CALLS, LIMITS, LOG_BITS, Measure};
-use crate::ebpf::layout::{self, CLAUSES, test};
+use crate::ebpf::layout::{self, ALTERNATIVES, test};
 use crate::ebpf::rows::Source;
 use crate::tapdisk::words::{self, FieldWord};
 
@@ -336,7 +336,7 @@ pub fn tapdisk_capabilities() -> Capabilities {
 pub fn live_capabilities() -> &'static Capabilities {
     static CAPABILITIES: LazyLock<Capabilities> = LazyLock::new(|| {
         let limits = SelectionLimits {
-            clauses: CLAUSES,
+            clauses: ALTERNATIVES,
             tests: TESTS_MAX,
             texts: TEXTS_MAX,
         };

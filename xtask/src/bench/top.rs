@@ -15,7 +15,7 @@ use crate::{execute, is_root, packages};
 const RATES_IOPS: [Option<u32>; 4] = [Some(1_000), Some(20_000), Some(50_000), None];
 
 /// The bound at an interval of a second, in percent of a processor.
-const BOUND_PERCENT: f64 = 2.0;
+const BOUND_PERCENT: f64 = 1.0;
 
 /// Measures and prints the table.
 pub fn run(pace: &Pace) -> Result<()> {
@@ -31,18 +31,15 @@ pub fn run(pace: &Pace) -> Result<()> {
         "{:>10} {:>32} {:>8} {:>6}",
         "IOPS", "% of a processor [min..max]", "ns/I/O", "bound"
     );
-    for (how, option) in [("", None), (" --frugal", Some("--frugal"))] {
-        println!("weir top -b{how}");
-        for rate in RATES_IOPS {
-            let rounds = (0..pace.rounds).map(|_| turn(&disk, pace.seconds.max(5), rate, option));
-            let rounds = rounds.collect::<Result<Vec<Turn>>>()?;
-            let iops = spread(rounds.iter().map(|t| t.iops).collect()).1;
-            let (least, percent, most) = spread(rounds.iter().map(|t| t.percent).collect());
-            println!(
-                "{iops:>10.0} {percent:>17.2} [{least:.2}..{most:.2}] {:>10.0} {BOUND_PERCENT:>6.1}",
-                percent / 100.0 * 1e9 / iops
-            );
-        }
+    for rate in RATES_IOPS {
+        let rounds = (0..pace.rounds).map(|_| turn(&disk, pace.seconds.max(5), rate));
+        let rounds = rounds.collect::<Result<Vec<Turn>>>()?;
+        let iops = spread(rounds.iter().map(|t| t.iops).collect()).1;
+        let (least, percent, most) = spread(rounds.iter().map(|t| t.percent).collect());
+        println!(
+            "{iops:>10.0} {percent:>17.2} [{least:.2}..{most:.2}] {:>10.0} {BOUND_PERCENT:>6.1}",
+            percent / 100.0 * 1e9 / iops
+        );
     }
     println!("\nprocessor time of the whole process, user and system, while the load runs");
     Ok(())
@@ -53,10 +50,9 @@ struct Turn {
     percent: f64,
 }
 
-fn turn(disk: &Disk, seconds: u32, rate_iops: Option<u32>, option: Option<&str>) -> Result<Turn> {
+fn turn(disk: &Disk, seconds: u32, rate_iops: Option<u32>) -> Result<Turn> {
     let mut child = binary()
         .args(["top", "--batch", "--device", &disk.device])
-        .args(option)
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .spawn()

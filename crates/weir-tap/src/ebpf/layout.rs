@@ -51,7 +51,11 @@ pub const STATE_SHED_WORD: usize = 3;
 pub const COUNTS_BYTES: usize = 96;
 
 /// Maximum number of clauses of a kernel program.
-pub const CLAUSES: usize = 4;
+pub const CLAUSES: usize = ALTERNATIVES + 1;
+
+/// Maximum number of clauses that select records; another one may select requests of which the
+/// programs only need to know.
+pub const ALTERNATIVES: usize = 4;
 
 /// Maximum number of command names of a clause.
 pub const COMMS: usize = 4;
@@ -262,7 +266,7 @@ pub struct Config {
 }
 
 const _: () = assert!(size_of::<Clause>() == 160, "struct clause of tap.h");
-const _: () = assert!(size_of::<Config>() == 728, "struct config of tap.h");
+const _: () = assert!(size_of::<Config>() == 888, "struct config of tap.h");
 #[cfg(target_endian = "big")]
 compile_error!("the committed BPF object is for little-endian machines");
 

@@ -124,11 +124,11 @@ impl Needs {
                 clauses.extend(own);
             }
         }
-        let order = followed.is_some();
-        clauses.extend(followed);
         let mut columns = io_columns::needed(asked);
         columns.owner &= with_owners;
-        let clauses = selection::fit(clauses, &mut relaxed);
+        let mut clauses = selection::fit(clauses, &mut relaxed);
+        let order = followed.is_some();
+        clauses.extend(followed);
         relaxed.sort();
         relaxed.dedup();
         Ok(Needs::new(streams, clauses, relaxed, columns, order))
@@ -191,7 +191,6 @@ impl Needs {
         // They observe each kind, but need no record of it.
         every.iter_mut().for_each(|clause| clause.kinds = 0);
         self.clauses.extend(every);
-        self.clauses = selection::fit(self.clauses, &mut self.relaxed);
         self.histograms = true;
         self.track = true;
         self.issue = true;

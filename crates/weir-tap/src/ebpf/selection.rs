@@ -8,7 +8,7 @@ use std::collections::HashSet;
 
 use weir_model::{EventKind, Op, Operand, Predicate, Symbol, Test};
 
-use super::layout::{self, CLAUSES, COMMS, kind, test};
+use super::layout::{self, ALTERNATIVES, COMMS, kind, test};
 use crate::io_columns::{COLUMNS, Column, Tested};
 
 /// A clause as the kernel side tests it, with the names that only this side can resolve.
@@ -62,16 +62,16 @@ pub fn clauses(
     clauses.into_iter().filter(|c| c.kinds != 0).collect()
 }
 
-/// At most [`CLAUSES`] clauses that pass everything that `clauses` pass.
+/// At most [`ALTERNATIVES`] clauses that pass everything that `clauses` pass.
 pub fn fit(mut clauses: Vec<Clause>, relaxed: &mut Vec<String>) -> Vec<Clause> {
     clauses.dedup();
-    if clauses.len() > CLAUSES {
+    if clauses.len() > ALTERNATIVES {
         relaxed.push(format!(
-            "{} alternatives: the kernel tests {CLAUSES}; the others are combined into a wider one",
+            "{} alternatives: the kernel tests {ALTERNATIVES}; the others are combined into a wider one",
             clauses.len()
         ));
     }
-    while clauses.len() > CLAUSES {
+    while clauses.len() > ALTERNATIVES {
         let last = clauses.pop().expect("more than the limit");
         let before = clauses.pop().expect("more than the limit");
         clauses.push(before.hull(last));

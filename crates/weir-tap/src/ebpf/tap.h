@@ -178,7 +178,7 @@ enum test {
 };
 
 /* The tests of a clause: all must pass; bounds are inclusive. */
-#define CLAUSES 4
+#define CLAUSES 5		/* four alternatives of the demands, and one that only follows requests */
 #define COMMS 4
 struct clause {
 	__u64 sector[2];
@@ -237,6 +237,6 @@ struct config {
 	__u8 flow;		/* determine the relation of requests to each other */
 	__u8 spare[2];
 };
-_Static_assert(sizeof(struct config) == 728, "struct config");
+_Static_assert(sizeof(struct config) == 888, "struct config");
 
 #endif

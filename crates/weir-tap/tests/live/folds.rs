@@ -34,6 +34,9 @@ const TIMES: &[i64] = &[
     -5, 1000, 10_000, 100_000, 500_000, 1_000_000, 5_000_000, 15_000_000,
 ];
 
+/// Limits of distances on both sides.
+const SEEKS: &[i64] = &[-100_000, -1_000, -1, 0, 1, 9, 1_000, 100_000];
+
 /// The accumulator of a group, in a form that can be added.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Sum {
@@ -66,6 +69,11 @@ fn all_calls() -> Vec<FoldCall> {
         call("latency", PartialKind::Limits(TIMES.to_vec())),
         call("latency", PartialKind::LogLinear { bits: 7 }),
         call("service", PartialKind::LogLinear { bits: 7 }),
+        call("in_flight", PartialKind::Moments),
+        call("in_flight", PartialKind::Limits(vec![1, 2, 4, 8, 16])),
+        call("seek", PartialKind::Moments),
+        call("seek", PartialKind::Limits(SEEKS.to_vec())),
+        call("seek", PartialKind::LogLinear { bits: 7 }),
     ]
 }
 
@@ -464,13 +472,13 @@ fn demands_without_fold_are_served_as_rows_with_the_reason() {
         return;
     };
     let count = vec![call("", PartialKind::Moments)];
-    let seek = vec![
+    let merges = vec![
         call("", PartialKind::Moments),
-        call("seek", PartialKind::Moments),
+        call("merges", PartialKind::Moments),
     ];
     for (keys, calls, why) in [
         ("flags", &count, "`flags` is not a key in the kernel"),
-        ("op", &seek, "`seek` is not aggregated in the kernel"),
+        ("op", &merges, "`merges` is not aggregated in the kernel"),
     ] {
         let demands = demands(100 * MILLISECOND, keys, calls, Vec::new());
         let result = live::capabilities().folds(&demands[0]);

@@ -10,6 +10,7 @@ mod hist;
 mod images;
 mod life;
 mod load;
+mod order;
 mod owners;
 mod selections;
 mod stacked;

@@ -138,9 +138,6 @@ fn summary(tick: &Tick) -> String {
     if let Some(sectors) = loss("sectors_unseen").filter(|sectors| *sectors > 0.0) {
         text += &format!(", {sectors} sectors unseen");
     }
-    if tick.single_paused {
-        text += "   QD, SEQ paused";
-    }
     text
 }
 

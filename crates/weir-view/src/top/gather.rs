@@ -8,7 +8,7 @@ use weir_sink::{Sink, SinkError};
 
 use super::columns::{COLUMNS, index};
 use super::levels::{TopFile, TopProcess};
-use super::queries::{ANY_DISK, LOSSES, SINGLE, TOTALS, TopDisk};
+use super::queries::{ANY_DISK, LOSSES, TOTALS, TopDisk};
 
 /// Maximum number of lines of one instant; further ones are counted.
 pub const LINES_MAX: usize = 10_000;
@@ -68,10 +68,6 @@ pub struct Tick {
     pub lines: Vec<TopLine>,
     /// The number of lines beyond the maximum.
     pub lines_omitted: usize,
-    /// The columns of lines that need single requests, if they are queried separately.
-    pub single: Vec<TopLine>,
-    /// Some lines lack the columns that need single requests, whose rate was too high.
-    pub single_paused: bool,
     /// Requests were lost: rates and sums are lower bounds.
     pub lower_bound: bool,
     /// The columns of the totals; empty until the first request.
@@ -87,9 +83,6 @@ pub struct Tick {
     /// Those of the selected disk.
     pub bars: Vec<Bars>,
 }
-
-/// The minimum share of a line's requests whose rows were received: fewer are not representative.
-const SINGLE_SHARE: f64 = 0.999;
 
 impl Tick {
     /// Adds what the page cache did to the lines of the files. A file of which it served
@@ -120,27 +113,6 @@ impl Tick {
         self.lines.append(&mut rest);
         self
     }
-
-    /// Adds the columns that need single requests to their lines, if the rows of (nearly) all
-    /// requests of a line were received.
-    fn joined(mut self) -> Tick {
-        let iops = |line: &TopLine| line.values[index("iops")];
-        let single = std::mem::take(&mut self.single).into_iter();
-        let single: HashMap<Key, TopLine> = single.map(|line| (line.key, line)).collect();
-        for line in &mut self.lines {
-            let is_whole = |single: &&TopLine| {
-                let both = iops(single).zip(iops(line));
-                both.is_some_and(|(rows, all)| rows >= SINGLE_SHARE * all)
-            };
-            match single.get(&line.key).filter(is_whole) {
-                Some(single) => SINGLE
-                    .iter()
-                    .for_each(|name| line.values[index(name)] = single.values[index(name)]),
-                None => self.single_paused = true,
-            }
-        }
-        self
-    }
 }
 
 /// The query of a result.
@@ -148,8 +120,6 @@ impl Tick {
 pub enum QueryPart {
     /// The table.
     Lines,
-    /// Its columns that need single requests.
-    Single,
     /// The totals.
     Totals,
     /// The observed and missed events.
@@ -168,18 +138,14 @@ pub type TickHandler = Box<dyn FnMut(Tick) -> Result<bool, SinkError> + Send>;
 /// The ticks that are being assembled.
 pub struct TickAssembler {
     ticks: BTreeMap<Nanos, Tick>,
-    /// The columns that need single requests are queried separately.
-    splits: bool,
     handler: TickHandler,
 }
 
 impl TickAssembler {
-    /// Passes complete ticks to `handler`, in order. With `splits`, [`QueryPart::Single`] is
-    /// queried.
-    pub fn new(splits: bool, handler: TickHandler) -> Arc<Mutex<TickAssembler>> {
+    /// Passes complete ticks to `handler`, in order.
+    pub fn new(handler: TickHandler) -> Arc<Mutex<TickAssembler>> {
         Arc::new(Mutex::new(TickAssembler {
             ticks: BTreeMap::new(),
-            splits,
             handler,
         }))
     }
@@ -192,8 +158,6 @@ impl TickAssembler {
             match part {
                 QueryPart::Lines if tick.lines.len() >= LINES_MAX => tick.lines_omitted += 1,
                 QueryPart::Lines => tick.lines.push(columns.line(batch, row)),
-                QueryPart::Single if tick.single.len() >= LINES_MAX => {}
-                QueryPart::Single => tick.single.push(columns.line(batch, row)),
                 QueryPart::Cached if tick.cached.len() >= LINES_MAX => {}
                 QueryPart::Cached => tick.cached.push(columns.line(batch, row)),
                 QueryPart::Details if tick.details.len() >= LINES_MAX => tick.details_omitted += 1,
@@ -210,10 +174,6 @@ impl TickAssembler {
     fn pass_complete(&mut self) -> Result<(), SinkError> {
         for (_, tick) in std::mem::take(&mut self.ticks) {
             // The losses are reported before the first result for the disks.
-            let tick = match self.splits {
-                true => tick.joined(),
-                false => tick,
-            };
             let tick = match tick.cached.is_empty() {
                 true => tick,
                 false => tick.with_cached(),
@@ -291,9 +251,7 @@ impl ColumnPositions {
         let position = |name: &str| schema.find(name).map(|(at, _)| at);
         let columns: Vec<&str> = COLUMNS.iter().map(|c| c.name).collect();
         let values = match part {
-            QueryPart::Lines | QueryPart::Single | QueryPart::Cached | QueryPart::Details => {
-                &columns[..]
-            }
+            QueryPart::Lines | QueryPart::Cached | QueryPart::Details => &columns[..],
             QueryPart::Totals => &TOTALS,
             QueryPart::Losses => &LOSSES,
             QueryPart::Bars => &[],
@@ -412,30 +370,6 @@ mod tests {
             ..Key::EMPTY
         };
         TopLine { key, values }
-    }
-
-    #[test]
-    fn a_line_has_values_of_rows_only_if_they_cover_all_its_requests() {
-        let (depth, some) = (Some(3.0), [Some(3.0), Some(50.0)]);
-        let tick = |rows: Vec<TopLine>| {
-            let lines = vec![line("r", 1_000.0, [None; 2]), line("w", 10.0, [None; 2])];
-            let tick = Tick {
-                lines,
-                single: rows,
-                ..Tick::default()
-            };
-            let tick = tick.joined();
-            let depths = tick.lines.iter().map(|line| line.values[index("depth")]);
-            (depths.collect::<Vec<_>>(), tick.single_paused)
-        };
-        let whole = vec![line("w", 10.0, some), line("r", 1_000.0, some)];
-        assert_eq!(tick(whole), (vec![depth, depth], false));
-        let part = vec![line("r", 460.0, some), line("w", 10.0, some)];
-        assert_eq!(tick(part), (vec![None, depth], true));
-        assert_eq!(tick(Vec::new()), (vec![None, None], true));
-        // All were received, but their start was not observed.
-        let whole = vec![line("r", 1_000.0, [None; 2]), line("w", 10.0, some)];
-        assert_eq!(tick(whole), (vec![None, depth], false));
     }
 
     #[test]

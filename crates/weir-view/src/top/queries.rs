@@ -28,8 +28,6 @@ pub struct Scope {
     pub devices: Vec<String>,
     /// Requests of dm and md devices are counted there as well as those of the devices below.
     pub stacked: bool,
-    /// No query needs single requests, so that the kernel can fold.
-    pub frugal: bool,
 }
 
 /// The level of observation.
@@ -152,13 +150,6 @@ pub static HISTOGRAMS: [DiskHistogram; 3] = [
     },
 ];
 
-/// The columns that need single requests: queue depth and sequential share of a disk.
-pub const SINGLE: [&str; 2] = ["depth", "sequential"];
-
-/// The number of [`HISTOGRAMS`] queried if the kernel folds: the number of values of a group is
-/// limited, and the table's columns use the others.
-const HISTOGRAMS_FRUGAL: usize = 1;
-
 /// The number of intervals in a histogram.
 pub const HISTOGRAM_INTERVALS: u32 = 10;
 
@@ -185,19 +176,6 @@ impl Scope {
                 ))
             }
         }
-    }
-
-    /// Whether [`SINGLE`] is a query of its own, so that the kernel folds all others. If its rows
-    /// arrive faster than they are read, only these columns are missing.
-    pub fn splits(&self, level: TopLevel) -> bool {
-        self.live && !self.frugal && level == TopLevel::Block
-    }
-
-    /// The columns that [`Scope::lines`] then leaves out: [`SINGLE`], and their number of requests.
-    pub fn single(&self) -> String {
-        let keys = keys(TopLevel::Block).join(", ");
-        let is_asked = |c: &TopColumn| c.name == "iops" || SINGLE.contains(&c.name);
-        self.columns(&keys, &self.conditions(TopLevel::Block), &is_asked)
     }
 
     /// All requests, and those that are not attributed to a VM.
@@ -242,11 +220,7 @@ impl Scope {
             let limits: Vec<String> = limits.collect();
             format!("histogram({0}, {1}) as {0}", h.column, limits.join(", "))
         };
-        let asked = match self.frugal {
-            true => &HISTOGRAMS[..HISTOGRAMS_FRUGAL],
-            false => &HISTOGRAMS[..],
-        };
-        let histograms: Vec<String> = asked.iter().map(histogram).collect();
+        let histograms: Vec<String> = HISTOGRAMS.iter().map(histogram).collect();
         self.every(&format!(
             "select op, count(*) as requests,\n         {}\n  from IO {}{}\n  group by op",
             histograms.join(",\n         "),
@@ -285,11 +259,7 @@ impl Scope {
             path: None,
             inode: Some(12),
         };
-        let single = self.splits(TopLevel::Block).then(|| {
-            let what = "columns that are computed from single requests";
-            (what, self.single())
-        });
-        let mut all = vec![
+        vec![
             ("the table", self.lines(TopLevel::Block)),
             ("the totals above the table", self.totals(TopLevel::Block)),
             ("observed and missed requests", self.losses()),
@@ -310,28 +280,13 @@ impl Scope {
                 "the processes of a file",
                 self.processes(&file, TopLevel::File),
             ),
-        ];
-        all.splice(1..1, single);
-        all
+        ]
     }
 
-    /// The columns of the requests that pass the tests, by `keys`; without [`SINGLE`] if that is
-    /// left out or a query of its own.
+    /// The columns of the requests that pass the tests, by `keys`.
     fn table(&self, keys: &str, tests: &[String]) -> String {
-        let without = self.frugal || self.splits(TopLevel::Block);
-        let is_asked = |c: &TopColumn| !(without && SINGLE.contains(&c.name));
-        self.columns(keys, tests, &is_asked)
-    }
-
-    fn columns(
-        &self,
-        keys: &str,
-        tests: &[String],
-        is_asked: &dyn Fn(&TopColumn) -> bool,
-    ) -> String {
-        let columns = |c: &TopColumn| c.cql.filter(|_| is_asked(c));
         let keys: Vec<&str> = keys.split(", ").collect();
-        self.grouped(stream(TopLevel::Block), &keys, &columns, tests)
+        self.grouped(stream(TopLevel::Block), &keys, &|c| c.cql, tests)
     }
 
     pub(super) fn every(&self, query: &str) -> String {
@@ -444,17 +399,13 @@ mod tests {
             devices: Vec::new(),
             stacked: false,
             live: true,
-            frugal: false,
         }
     }
 
     /// That the kernel folds all of it is tested where there is a kernel: tests/cli/folds.rs.
     #[test]
-    fn frugal_queries_need_no_single_requests() {
-        let scope = Scope {
-            frugal: true,
-            ..scope(Some("web"), None, 1_000)
-        };
+    fn no_query_of_the_block_level_needs_single_requests() {
+        let scope = scope(Some("web"), None, 1_000);
         let block = [
             scope.lines(TopLevel::Block),
             scope.totals(TopLevel::Block),
@@ -493,24 +444,10 @@ mod tests {
             columns.map(|c| c.name)
         };
         let behind = |keys: &'static str| -> Vec<&str> {
-            let columns = of(TopLevel::Block).filter(|name| !SINGLE.contains(name));
-            keys.split(", ").chain(columns).collect()
+            keys.split(", ").chain(of(TopLevel::Block)).collect()
         };
         let keys = "vm, vdisk, pdisk, op";
         assert_eq!(names(&scope.lines(TopLevel::Block)), behind(keys));
-        let single: Vec<&str> = keys.split(", ").chain(["iops"]).chain(SINGLE).collect();
-        assert_eq!(names(&scope.single()), single);
-        let read = Scope {
-            live: false,
-            ..scope.clone()
-        };
-        let all = keys.split(", ").chain(of(TopLevel::Block));
-        let all: Vec<&str> = all.collect();
-        assert_eq!(
-            names(&read.lines(TopLevel::Block)),
-            all,
-            "a recording has all rows"
-        );
         assert_eq!(names(&scope.submitters()), behind("vm, comm, pdisk, op"));
         assert_eq!(names(&scope.totals(TopLevel::Block)), TOTALS);
         assert_eq!(names(&scope.losses()), LOSSES);

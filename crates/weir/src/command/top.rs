@@ -14,7 +14,7 @@ use weir_model::Nanos;
 use weir_query::place::Placement;
 use weir_tap::ebpf::stream::StreamSwitch;
 
-use super::top_run::{CACHED, LINES, Run, SINGLES, TOTALS, options};
+use super::top_run::{CACHED, LINES, Run, TOTALS, options};
 use crate::args::SourceArgs;
 use weir_runtime::failure::{Ending, Failure};
 use weir_runtime::names;
@@ -28,7 +28,7 @@ use weir_view::top::batch;
 use weir_view::top::columns::{COLUMNS, TopColumn};
 use weir_view::top::gather::{PartSink, QueryPart, TickAssembler, TickHandler};
 use weir_view::top::levels;
-use weir_view::top::queries::{self, SINGLE, Scope, TopLevel};
+use weir_view::top::queries::{self, Scope, TopLevel};
 use weir_view::top::screen::{self, Ink, Screen};
 use weir_view::top::state::{KeyAction, NAMES, State, View};
 use weir_view::top::ticks::{TickReader, Ticks};
@@ -60,10 +60,6 @@ pub struct TopArgs {
     /// Show only this disk, by its name in the VM (/dev/vda) or on the host (/dev/sda)
     #[arg(short = 'i', short_alias = 'd', long = "only-disk", value_name = "DISK", value_parser = source::disk)]
     only_disk: Option<String>,
-    /// Omit columns QD and SEQ and the histograms of size and seek distance, which are computed
-    /// from single requests; the kernel aggregates all other values and transfers no requests
-    #[arg(long)]
-    frugal: bool,
     /// Print tables instead of drawing a screen; the default if standard output is not a terminal
     #[arg(short, long)]
     batch: bool,
@@ -142,10 +138,9 @@ const RHYTHMS: [Duration; 2] = [Duration::from_millis(20), Duration::from_millis
 
 impl TopArgs {
     /// The arguments for a display without single requests: rows may be read in larger batches,
-    /// which is cheaper, and sampled.
+    /// which is cheaper.
     fn unhurried(&self) -> TopArgs {
         let mut args = self.clone();
-        args.source.optional_rows = true;
         let poll_interval = (self.scope().interval / 10).clamp(RHYTHMS[0], RHYTHMS[1]);
         args.source.poll_interval = Some(poll_interval);
         args.source.idle = args.source.idle.max(poll_interval * 5);
@@ -160,7 +155,6 @@ impl TopArgs {
             devices: self.source.device.clone(),
             stacked: self.source.stacked,
             live: self.source.is_live(),
-            frugal: self.frugal,
         }
     }
 
@@ -193,12 +187,6 @@ impl TopArgs {
 }
 
 pub fn run(args: &TopArgs, verbose: bool) -> Result<Ending, Failure> {
-    if args.frugal && SINGLE.contains(&args.sort.as_str()) {
-        return Err(Failure::words(format_args!(
-            "--sort {}: --frugal omits this column; sort by another column, or omit --frugal",
-            args.sort
-        )));
-    }
     if args.sort_key().is_none() {
         return Err(Failure::words(format_args!(
             "--sort {}: level {} does not have this column; sort by another column",
@@ -278,8 +266,7 @@ fn in_batch(args: &TopArgs, scope: &Scope, stop: &Stop, verbose: bool) -> Result
     }));
     run.open_with_cache(stop)?;
     let options = options(args, None, &run);
-    let splits = scope.splits(args.level());
-    let (engine, inputs, shows) = run.begin(&TickAssembler::new(splits, take), None)?;
+    let (engine, inputs, shows) = run.begin(&TickAssembler::new(take), None)?;
     let report = run_loop::run(engine, inputs, shows, options, stop)?;
     if !printed.load(Ordering::Relaxed) {
         output::notice("weir: no requests were observed");
@@ -301,13 +288,12 @@ fn on_screen(args: &TopArgs, scope: &Scope, stop: &Stop, verbose: bool) -> Resul
     let args = &args;
     let (run, available) = Run::of_screen(args, scope, stop)?;
     let placement = run.placement.clone();
-    let splits = scope.splits(TopLevel::Block);
     let take = run.whole_intervals(Box::new(move |tick| {
         published.publish(tick);
         left -= 1;
         Ok(left > 0)
     }));
-    let gather = TickAssembler::new(splits, take);
+    let gather = TickAssembler::new(take);
     let (changes, requested) = channel();
     let options = options(args, Some(requested), &run);
     let (engine, inputs, shows) = run.begin(&gather, Some(args.speed))?;
@@ -436,13 +422,11 @@ impl ViewQueries {
     fn switch(&mut self, state: &mut State) {
         self.ask_detail(state);
         let level = state.level;
-        let single = self.scope.splits(level).then(|| self.scope.single());
         let has_cache = self.has_cache && level == TopLevel::File;
         let cached = has_cache.then(|| self.scope.cached());
         for (name, part, text) in [
             (LINES, QueryPart::Lines, Some(self.scope.lines(level))),
             (TOTALS, QueryPart::Totals, Some(self.scope.totals(level))),
-            (SINGLES, QueryPart::Single, single),
             (CACHED, QueryPart::Cached, cached),
         ] {
             self.send(Change::End { name });

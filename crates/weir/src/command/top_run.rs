@@ -42,12 +42,11 @@ pub(super) fn options(
     }
 }
 
-/// The names, in changes, of the queries of the table, of the totals, of the columns that are
-/// computed from single requests, and of the page cache. The queries of views have higher numbers.
+/// The names, in changes, of the queries of the table, of the totals, and of the page cache. The
+/// queries of views have higher numbers.
 pub(super) const LINES: u64 = 1;
 pub(super) const TOTALS: u64 = 2;
-pub(super) const SINGLES: u64 = 3;
-pub(super) const CACHED: u64 = 4;
+pub(super) const CACHED: u64 = 3;
 
 /// The levels that a screen can switch to.
 pub(super) struct AvailableLevels {
@@ -85,10 +84,7 @@ fn later(scope: &Scope, levels: &[TopLevel], has_cache: bool) -> Vec<(bool, Stri
     }
     if levels.contains(&TopLevel::Block) {
         later.push((false, scope.submitters()));
-        later.push((!scope.frugal, scope.histograms(&queries::ANY_DISK)));
-        // For the return from another level to the host's requests.
-        let single = scope.splits(TopLevel::Block).then(|| scope.single());
-        later.extend(single.map(|text| (true, text)));
+        later.push((false, scope.histograms(&queries::ANY_DISK)));
     }
     later.extend(has_cache.then(|| (false, scope.cached())));
     later
@@ -101,14 +97,12 @@ impl<'a> Run<'a> {
         scope: &Scope,
         level: TopLevel,
     ) -> Result<Run<'a>, Failure> {
-        let single = scope.splits(level).then(|| scope.single());
-        let single = single.map(|text| (QueryPart::Single, Some(SINGLES), text));
         let asked = [
             (QueryPart::Lines, Some(LINES), scope.lines(level)),
             (QueryPart::Totals, Some(TOTALS), scope.totals(level)),
             (QueryPart::Losses, None, scope.losses()),
         ];
-        let asked = asked.into_iter().chain(single).map(|(part, name, text)| {
+        let asked = asked.into_iter().map(|(part, name, text)| {
             let plan = queries::checked(&text, scope.live)?.plan;
             Ok((part, name, plan))
         });
@@ -213,10 +207,9 @@ impl<'a> Run<'a> {
             Ok((*needs_rows, plan))
         });
         let later: Vec<(bool, Arc<Plan>)> = later.collect::<Result<_, Failure>>()?;
-        let asked = self.asked.iter();
-        let asked = asked.map(|(part, _, plan)| (*part == QueryPart::Single, plan));
+        let asked = self.asked.iter().map(|(_, _, plan)| (false, plan));
         let all = asked.chain(later.iter().map(|(needs_rows, plan)| (*needs_rows, plan)));
-        // The details of a disk and the positions of requests are computed from rows.
+        // Some views of files and processes are computed from rows.
         let (rows, others): (Vec<_>, Vec<_>) = all.partition(|(needs_rows, _)| *needs_rows);
         let [rows, others] = [rows, others].map(|plans| {
             let plans = plans.into_iter().map(|(_, plan)| &**plan);

@@ -9,7 +9,9 @@ use crate::support::{CommandOutput, run, weir};
 /// What both sides compute of the requests of each op.
 const KEPT: &str = "op, count(*), count(service), sum(bytes), avg(latency), min(wait), max(service), \
     quantile(latency, 0.99), count(error), \
-    histogram(latency, 50 us, 100 us, 200 us, 500 us, 1 ms, 10 ms), histogram(bytes)";
+    histogram(latency, 50 us, 100 us, 200 us, 500 us, 1 ms, 10 ms), histogram(bytes), \
+    sum(in_flight), max(in_flight), sum(seek), min(seek), max(seek), quantile(seek, 0.3), \
+    histogram(seek, -1000, 0, 1, 1000), count(*) filter (where seek = 1)";
 
 /// Rows of `[ts]:+:made, op, ...` by instant and op, separately for each of the two sides.
 fn made(text: &str) -> BTreeMap<(String, String), BTreeMap<String, String>> {
@@ -95,12 +97,12 @@ fn groups_made_in_the_kernel_are_those_of_the_rows_to_the_last_count() {
 }
 
 #[test]
-fn the_kernel_aggregates_all_frugal_queries_of_top() {
-    let test = "the_kernel_aggregates_all_frugal_queries_of_top";
+fn the_kernel_aggregates_all_queries_of_top() {
+    let test = "the_kernel_aggregates_all_queries_of_top";
     if !watchable(test) {
         return;
     }
-    let asked = run(&["top", "--frugal", "--show-query"]).fine();
+    let asked = run(&["top", "--show-query"]).fine();
     let of_requests = asked.split("-- ").filter(|text| text.contains("from IO ["));
     let mut queries = 0;
     for text in of_requests {

@@ -37,7 +37,7 @@ pub fn draw(state: &State, ink: Ink, area: Rect, buffer: &mut Buffer) {
     let chosen = &all[state.op % all.len()];
     let tab = |(i, bars): (usize, &Bars)| {
         let op = bars.op.map_or("?", |op| op.as_str());
-        let least = match state.tick.single_paused || state.tick.lower_bound {
+        let least = match state.tick.lower_bound {
             true => ">=",
             false => "",
         };

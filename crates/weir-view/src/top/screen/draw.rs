@@ -166,10 +166,6 @@ fn rest_and_losses(state: &State) -> (String, bool) {
     };
     let loss = |name| value(&state.tick.losses, &LOSSES, name).unwrap_or(0.0);
     let (seen, missed, late) = (loss("seen"), loss("missed"), loss("late"));
-    let rest = match state.tick.single_paused && state.level == TopLevel::Block {
-        true => format!("{rest}   QD, SEQ paused"),
-        false => rest,
-    };
     let rest = match state.ticks_skipped {
         0 => rest,
         skipped => format!("{rest}   {skipped} intervals not displayed (slow terminal)"),

@@ -1,0 +1,147 @@
+//! Columns `in_flight` and `seek` of `IO`, which the kernel programs determine, are those that
+//! follow from the times and places of all requests, for each load and scheduler, and whatever is
+//! selected.
+
+use std::collections::BTreeMap;
+
+use weir_model::event::value;
+use weir_model::{Test, Value};
+
+use crate::bench;
+use crate::load::fio;
+use crate::skip;
+use crate::traps::read_direct;
+use crate::watch::{Rows, Watch, demand, only};
+
+const COLUMNS: &str = "ts op sector sectors in_flight seek issue_ts";
+
+/// Several processes on all processors, sequential and random, with flushes and discards.
+const LOADS: [&str; 4] = [
+    "--direct=1 --ioengine=libaio --iodepth=8 --numjobs=4 --rw=randrw --fsync=16 --size=48m \
+     --bssplit=4k/60:12k/30:64k/10 --time_based --runtime=1",
+    "--direct=1 --ioengine=psync --numjobs=2 --rw=read --bs=4k --io_size=8m --size=24m",
+    "--direct=1 --ioengine=libaio --iodepth=32 --numjobs=3 --rw=randtrimwrite --bs=4k \
+     --io_size=8m --size=48m",
+    "--ioengine=psync --rw=write --bs=64k --io_size=24m --size=48m --fsync=32",
+];
+
+/// What was observed of a request: time of issue and of completion, the sectors, and the columns.
+struct Request {
+    issued: i64,
+    completed: i64,
+    /// The first sector, and the one after the last; a flush has none.
+    sectors: Option<(i64, i64)>,
+    in_flight: Value,
+    seek: Value,
+}
+
+fn requests(rows: &Rows) -> Vec<Request> {
+    let int = |row: usize, column: &str| match rows.value(row, column) {
+        Value::Int(value) => Some(value),
+        _ => None,
+    };
+    let of = |row: usize| Request {
+        issued: int(row, "issue_ts").expect("every issue was observed"),
+        completed: int(row, "ts").expect("every row has a time"),
+        sectors: int(row, "sector").map(|first| (first, first + int(row, "sectors").unwrap())),
+        in_flight: rows.value(row, "in_flight"),
+        seek: rows.value(row, "seek"),
+    };
+    let mut requests: Vec<Request> = (0..rows.len()).map(of).collect();
+    requests.sort_by_key(|request| request.issued);
+    requests
+}
+
+/// Both columns of each request, by its time of issue, as they follow from all requests.
+fn expected(requests: &[Request]) -> BTreeMap<i64, (Value, Value)> {
+    let mut completed: Vec<i64> = requests.iter().map(|request| request.completed).collect();
+    completed.sort_unstable();
+    let mut end = None;
+    let of = |(before, request): (usize, &Request)| {
+        let ended = completed.partition_point(|at| *at < request.issued);
+        let seek = match (request.sectors, end) {
+            (Some((first, _)), Some(end)) => Value::Int(first - end + 1),
+            _ => Value::Null,
+        };
+        end = request.sectors.map(|(_, end)| end).or(end);
+        let in_flight = Value::Int((before + 1 - ended) as i64);
+        (request.issued, (in_flight, seek))
+    };
+    requests.iter().enumerate().map(of).collect()
+}
+
+#[test]
+fn in_flight_and_seek_follow_from_all_requests() {
+    const TEST: &str = "in_flight_and_seek_follow_from_all_requests";
+    let Some(bench) = bench(TEST, 64) else {
+        return;
+    };
+    let mut compared = 0;
+    for scheduler in ["none", "mq-deadline"] {
+        if bench.disk.set("scheduler", scheduler).is_err() {
+            skip::<()>(TEST, format!("this kernel has no scheduler {scheduler}"));
+            continue;
+        }
+        for load in LOADS {
+            let demands = vec![demand("IO", COLUMNS, Vec::new())];
+            let watch = Watch::start(demands, &only(bench.disk.path()));
+            fio(&bench.disk, load);
+            let seen = watch.stop();
+            let what = format!("{scheduler}: {load}: {:?}", seen.counts);
+            let incomplete = ["events_lost", "unseen", "events_late", "requests_untracked"];
+            if incomplete
+                .iter()
+                .any(|counter| seen.count(counter, None, None) > 0)
+            {
+                skip::<()>(TEST, format!("not every request was observed: {what}"));
+                continue;
+            }
+            let kernel = "kernel: determines in_flight and seek from every request of a disk";
+            assert!(seen.described.iter().any(|line| line == kernel), "{what}");
+            let all = requests(&seen.rows[0]);
+            let expected = expected(&all);
+            assert_eq!(
+                expected.len(),
+                all.len(),
+                "each issue has its own time; {what}"
+            );
+            for request in &all {
+                let columns = (request.in_flight.clone(), request.seek.clone());
+                assert_eq!(columns, expected[&request.issued], "{what}");
+            }
+            let deep = |request: &&Request| request.in_flight > Value::Int(1);
+            assert!(
+                load.contains("psync") || all.iter().any(|r| deep(&r)),
+                "{what}"
+            );
+            compared += all.len();
+        }
+    }
+    assert!(compared > 5_000, "{compared} requests");
+}
+
+#[test]
+fn requests_that_are_not_selected_count() {
+    let Some(bench) = bench("requests_that_are_not_selected_count", 64) else {
+        return;
+    };
+    let selected = Test::Between {
+        operand: value("sectors"),
+        low: 16,
+        high: 16,
+    };
+    let demands = vec![demand("IO", COLUMNS, vec![selected])];
+    let watch = Watch::start(demands, &only(bench.disk.path()));
+    // Each of 8 KiB follows one of 4 KiB at another place.
+    for at in 1..=50 {
+        read_direct(bench.disk.path(), at * 65_536, 4_096);
+        read_direct(bench.disk.path(), at * 32_768, 8_192);
+    }
+    let seen = watch.stop();
+    let expected: Vec<Value> = (1..=50)
+        .map(|at| Value::Int(at * 64 - (at * 128 + 7)))
+        .collect();
+    let rows = seen.all();
+    assert_eq!(rows.column("seek"), expected, "{:?}", seen.counts);
+    assert_eq!(rows.column("in_flight"), vec![Value::Int(1); 50]);
+}
