@@ -44,7 +44,10 @@ impl Ranges {
                 .iter()
                 .filter_map(|value| value.checked_sub(1)),
         );
-        limits.push(0);
+        if limits.is_empty() {
+            // Only NULL differs.
+            limits.push(0);
+        }
         limits.sort_unstable();
         limits.dedup();
         let above = limits.last().map(|last| last.saturating_add(1));

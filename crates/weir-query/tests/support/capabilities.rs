@@ -21,7 +21,15 @@ pub fn live() -> Capabilities {
     let group = [
         "op", "pdisk", "pid", "comm", "cgroup", "vm", "vdisk", "type", "host", "level",
     ];
-    let measure = ["sectors", "bytes", "wait", "service", "latency"];
+    let measure = [
+        "sectors",
+        "bytes",
+        "wait",
+        "service",
+        "latency",
+        "in_flight",
+        "seek",
+    ];
     let why = "it is not on stream IO, which contains completed requests only";
     let mut all = Capabilities::of_io(limits, why, Ok(()), |name| ColumnCapabilities {
         select: match name {
@@ -41,7 +49,7 @@ pub fn live() -> Capabilities {
     all.streams[0].groups = Ok(GroupLimits {
         interval_min_ns: 1_000_000,
         interval_max_ns: 600 * NANOS_PER_SECOND,
-        kept_max: 8,
+        kept_max: 16,
         limits_max: 64,
         log_linear_bits: Some(7),
     });

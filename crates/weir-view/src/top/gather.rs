@@ -353,34 +353,14 @@ fn bars(batch: &Batch, row: usize) -> Bars {
 mod tests {
     use super::*;
 
-    fn line(op: &str, iops: f64, single: [Option<f64>; 2]) -> TopLine {
-        let mut values = vec![None; COLUMNS.len()];
-        values[index("iops")] = Some(iops);
-        for (name, value) in SINGLE.iter().zip(single) {
-            values[index(name)] = value;
-        }
-        let disk = TopDisk {
-            vm: None,
-            vdisk: None,
-            pdisk: Some(Symbol::new("/dev/sda")),
-        };
-        let key = Key {
-            disk,
-            op: Some(Symbol::new(op)),
-            ..Key::EMPTY
-        };
-        TopLine { key, values }
-    }
-
     #[test]
     fn the_page_cache_is_joined_by_file() {
         let file = |path: &str, columns: &[(&str, f64)]| {
-            let mut line = line("r", 0.0, [None; 2]);
-            line.values = vec![None; COLUMNS.len()];
+            let mut values = vec![None; COLUMNS.len()];
             for (name, value) in columns {
-                line.values[index(name)] = Some(*value);
+                values[index(name)] = Some(*value);
             }
-            line.key = Key {
+            let key = Key {
                 file: Some(TopFile {
                     pdisk: Some(Symbol::new("/dev/sda")),
                     fs: Some(Symbol::new("ext4")),
@@ -389,7 +369,7 @@ mod tests {
                 }),
                 ..Key::EMPTY
             };
-            line
+            TopLine { key, values }
         };
         let tick = Tick {
             lines: vec![file("/a", &[("iops", 5.0)]), file("/bb", &[("iops", 7.0)])],
