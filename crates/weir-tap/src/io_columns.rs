@@ -181,6 +181,7 @@ pub static COLUMNS: [Column; 30] = [
     },
     Column::new("merges", Source::Merges)
         .need(|c| &mut c.merges)
+        .measure(Measure::Merges)
         .tapdisk(TapdiskTest::Null),
     Column::new("vsector", Source::Vsector)
         .need(|c| &mut c.owner)

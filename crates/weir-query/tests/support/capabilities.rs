@@ -27,6 +27,7 @@ pub fn live() -> Capabilities {
         "wait",
         "service",
         "latency",
+        "merges",
         "in_flight",
         "seek",
     ];

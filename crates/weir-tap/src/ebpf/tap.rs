@@ -632,11 +632,7 @@ impl BlockTap {
                 Some("ended_unseen"),
                 of(count::REPLACED),
             ),
-            (
-                "requests_untracked",
-                Some("disk_busy"),
-                of(count::UNORDERED),
-            ),
+            ("requests_unordered", None, of(count::UNORDERED)),
             ("requeues", None, of(count::REQUEUES)),
             ("flush_commands", None, of(count::FLUSH_COMMANDS)),
             ("other_commands", None, of(count::OTHER)),

@@ -69,6 +69,7 @@ fn all_calls() -> Vec<FoldCall> {
         call("latency", PartialKind::Limits(TIMES.to_vec())),
         call("latency", PartialKind::LogLinear { bits: 7 }),
         call("service", PartialKind::LogLinear { bits: 7 }),
+        call("merges", PartialKind::Moments),
         call("in_flight", PartialKind::Moments),
         call("in_flight", PartialKind::Limits(vec![1, 2, 4, 8, 16])),
         call("seek", PartialKind::Moments),
@@ -472,13 +473,13 @@ fn demands_without_fold_are_served_as_rows_with_the_reason() {
         return;
     };
     let count = vec![call("", PartialKind::Moments)];
-    let merges = vec![
+    let numbers = vec![
         call("", PartialKind::Moments),
-        call("merges", PartialKind::Moments),
+        call("req_id", PartialKind::Moments),
     ];
     for (keys, calls, why) in [
         ("flags", &count, "`flags` is not a key in the kernel"),
-        ("op", &merges, "`merges` is not aggregated in the kernel"),
+        ("op", &numbers, "`req_id` is not aggregated in the kernel"),
     ] {
         let demands = demands(100 * MILLISECOND, keys, calls, Vec::new());
         let result = live::capabilities().folds(&demands[0]);

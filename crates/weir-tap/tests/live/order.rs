@@ -88,7 +88,7 @@ fn in_flight_and_seek_follow_from_all_requests() {
             fio(&bench.disk, load);
             let seen = watch.stop();
             let what = format!("{scheduler}: {load}: {:?}", seen.counts);
-            let incomplete = ["events_lost", "unseen", "events_late", "requests_untracked"];
+            let incomplete = ["events_lost", "unseen", "events_late", "requests_unordered"];
             if incomplete
                 .iter()
                 .any(|counter| seen.count(counter, None, None) > 0)

@@ -262,8 +262,8 @@ mod tests {
                 "`sector` is not a key",
             ),
             (
-                demand(&[], &[("merges", PartialKind::Moments)], Vec::new()),
-                "`merges`",
+                demand(&[], &[("req_id", PartialKind::Moments)], Vec::new()),
+                "`req_id`",
             ),
             (demand(&[], &twelve, Vec::new()), "more than 64 limits"),
             (demand(&[], &[fine], Vec::new()), "bins of another width"),

@@ -108,6 +108,8 @@ pub enum Measure {
     Service = 3,
     /// `latency`
     Latency = 4,
+    /// `merges`
+    Merges = 5,
     /// `in_flight`
     InFlight = 6,
     /// `seek`
