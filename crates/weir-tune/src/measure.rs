@@ -2,8 +2,8 @@
 //!
 //! A process `weir query` observes the disk. It drops its privileges, which the process of the
 //! trial needs to restore the settings. The kernel adds up the requests of each slice, so the cost
-//! does not depend on their number. A histogram has at most 64 limits in the kernel; they are
-//! placed where the latencies of the disk are ([`limits`]).
+//! does not depend on their number. The limits of the histogram are placed where the latencies of
+//! the disk are ([`limits`]).
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read};
@@ -20,7 +20,7 @@ use weir_runtime::question::quoted;
 /// The length of a slice.
 pub const SLICE_NS: i64 = 100_000_000;
 
-/// The number of limits of a histogram that the kernel can count.
+/// The number of limits of the histogram.
 const LIMITS: usize = 64;
 
 /// The largest part of the measuring process's error output that is kept.

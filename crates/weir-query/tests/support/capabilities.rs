@@ -51,7 +51,7 @@ pub fn live() -> Capabilities {
         interval_min_ns: 1_000_000,
         interval_max_ns: 600 * NANOS_PER_SECOND,
         kept_max: 16,
-        limits_max: 64,
+        limits_max: 512,
         log_linear_bits: Some(7),
     });
     let relations = ["vms", "disks", "devices"];

@@ -7,7 +7,8 @@
 
 #define FOLDS 2			/* group-bys at a time */
 #define FOLD_CALLS 16		/* values kept for each group */
-#define FOLD_LIMITS 64		/* limits of one histogram */
+#define FOLD_LIMITS_LOG 9	/* log2 of the limits of one histogram at most */
+#define FOLD_LIMITS 1024	/* limits of all histograms */
 #define FOLD_LOG_BITS 7		/* log2 of the bins per power of two */
 #define FOLD_BINS 16		/* bins of a block */
 #define FOLD_PROBES 8		/* positions at which a cell or a block may be */
@@ -58,7 +59,9 @@ struct fold_call {
 	__u8 keep;
 	__u8 place;		/* moments: index in the cell */
 	__u8 is_signed;		/* the value has FOLD_BIAS added */
-	__u8 spare[4];
+	__u8 limits_log;	/* log2 of the number of limits */
+	__u8 spare;
+	__u16 limits_from;	/* position of the first one */
 };
 _Static_assert(sizeof(struct fold_call) == 8, "struct fold_call");
 
@@ -70,9 +73,8 @@ struct fold {
 	__u8 marked;		/* only on devices that are marked for this fold */
 	__u8 flag;		/* set in a record that was folded */
 	struct fold_call calls[FOLD_CALLS];
-	__u64 limits[FOLD_CALLS][FOLD_LIMITS];	/* ascending; unused ones have the maximum */
 };
-_Static_assert(sizeof(struct fold) == 144 + 16 * 512, "struct fold");
+_Static_assert(sizeof(struct fold) == 144, "struct fold");
 
 /* Fixed before the programs are loaded, like struct config. */
 struct folding {
@@ -83,8 +85,9 @@ struct folding {
 	__u32 moments;		/* in each cell */
 	__u32 keys;		/* union of the keys of all folds */
 	__u32 spare;
+	__u64 limits[FOLD_LIMITS];	/* ascending in each histogram, filled with the maximum */
 };
-_Static_assert(sizeof(struct folding) == 2 * 8336 + 24, "struct folding");
+_Static_assert(sizeof(struct folding) == 2 * 144 + 24 + 8192, "struct folding");
 
 /* The ends of the open intervals, on the monotonic clock; 0: none. */
 struct fold_window {

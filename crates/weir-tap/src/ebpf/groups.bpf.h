@@ -189,20 +189,25 @@ static __always_inline __u64 exceeds(__u64 a, __u64 b)
 	return (b - a) >> 63;
 }
 
-/* The number of limits below `value`, which is the number of its bin. */
-static __always_inline __u32 limits_below(const volatile __u64 *limits, __u64 value)
+static __always_inline __u64 limit(__u32 at)
 {
-	__u32 below = 0;
+	return folding.limits[at & (FOLD_LIMITS - 1)];
+}
 
-	below += exceeds(value, limits[31]) << 5;
-	below += exceeds(value, limits[below + 15]) << 4;
-	below += exceeds(value, limits[below + 7]) << 3;
-	below += exceeds(value, limits[below + 3]) << 2;
-	below += exceeds(value, limits[below + 1]) << 1;
-	below += exceeds(value, limits[below]);
-	/* 63 at most so far. */
-	below += exceeds(value, limits[below & (FOLD_LIMITS - 1)]);
-	return below;
+/* The number of limits of a call below `value`, which is the number of its bin. */
+SUBPROGRAM __u32 limits_below(const volatile struct fold_call *call, __u64 value)
+{
+	__u32 from = call->limits_from, below = 0, half;
+	int log;
+
+#pragma unroll
+	for (log = FOLD_LIMITS_LOG - 1; log >= 0; log--)
+		if (log < call->limits_log) {
+			half = 1 << log;
+			below += exceeds(value, limit(from + below + half - 1)) << log;
+		}
+	/* All but one at most so far. */
+	return below + exceeds(value, limit(from + below));
 }
 
 /* The greatest power of two not above `value`, which is below 2^64 and not 0. */
@@ -261,7 +266,7 @@ static __always_inline bool find_bin(const volatile struct fold *fold, __u32 cal
 	__u64 key, sign = 0;
 
 	if (fold->calls[call].keep == KEEP_LIMITS) {
-		place.bin = limits_below(fold->limits[call], value);
+		place.bin = limits_below(&fold->calls[call], value);
 	} else {
 		if (fold->calls[call].is_signed) {
 			/* Bins of negative values mirror the others. */

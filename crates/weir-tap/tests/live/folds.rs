@@ -57,6 +57,11 @@ fn call(name: &str, keep: PartialKind) -> FoldCall {
     FoldCall { column, keep }
 }
 
+/// As many limits as a histogram may have, less a few.
+fn many() -> Vec<i64> {
+    (1..=500).map(|number| number * number * 37).collect()
+}
+
 /// All supported calls, on all columns that support calls.
 fn all_calls() -> Vec<FoldCall> {
     vec![
@@ -69,6 +74,7 @@ fn all_calls() -> Vec<FoldCall> {
         call("latency", PartialKind::Limits(TIMES.to_vec())),
         call("latency", PartialKind::LogLinear { bits: 7 }),
         call("service", PartialKind::LogLinear { bits: 7 }),
+        call("service", PartialKind::Limits(many())),
         call("merges", PartialKind::Moments),
         call("in_flight", PartialKind::Moments),
         call("in_flight", PartialKind::Limits(vec![1, 2, 4, 8, 16])),

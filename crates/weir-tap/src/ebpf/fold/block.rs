@@ -68,10 +68,8 @@ impl Plans {
                 continue;
             }
             let fold = BlockFold::of(i, demand).and_then(|fold| fold.selected(needs));
+            let fold = fold.and_then(|fold| fold.plan.fits(plans.plans()).map(|()| fold));
             match fold {
-                Ok(_) if plans.folds.len() == FOLDS => plans.declined.push(format!(
-                    "the kernel programs make groups for {FOLDS} at a time"
-                )),
                 Ok(mut fold) => {
                     fold.plan.kernel.flag = FLAGS[plans.folds.len()];
                     plans.folds.push(fold);
@@ -253,7 +251,7 @@ mod tests {
             operand: Operand::Value(column(name)),
             texts: texts.iter().map(|t| Symbol::new(t)).collect(),
         };
-        let twelve = [("bytes", PartialKind::Limits((0..65).collect()))];
+        let many = [("bytes", PartialKind::Limits((0..513).collect()))];
         let fine = ("latency", PartialKind::LogLinear { bits: 5 });
         let names = ["a", "b", "c", "d", "e"];
         let cases = [
@@ -265,7 +263,7 @@ mod tests {
                 demand(&[], &[("req_id", PartialKind::Moments)], Vec::new()),
                 "`req_id`",
             ),
-            (demand(&[], &twelve, Vec::new()), "more than 64 limits"),
+            (demand(&[], &many, Vec::new()), "more than 512 limits"),
             (demand(&[], &[fine], Vec::new()), "bins of another width"),
             (only(texts("cgroup", &["/a"])), "`cgroup`"),
             (only(texts("comm", &names)), "cannot test all"),

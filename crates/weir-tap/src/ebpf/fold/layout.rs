@@ -6,8 +6,11 @@ pub const FOLDS: usize = 2;
 /// Maximum number of values of each group.
 pub const CALLS: usize = 16;
 
-/// Limits of one histogram.
-pub const LIMITS: usize = 64;
+/// Maximum number of limits of one histogram.
+pub const LIMITS: usize = 1 << 9;
+
+/// Number of limits of all histograms together, each with a power of two of them.
+pub const LIMITS_ALL: usize = 1024;
 
 /// Bins per power of two, as a power of two.
 pub const LOG_BITS: u32 = 7;
@@ -149,6 +152,14 @@ pub struct Call {
 }
 
 impl Call {
+    /// The number of limits that it takes, with those that fill a power of two.
+    fn limit_slots(&self) -> usize {
+        match self.keep {
+            keep::LIMITS => self.limits.len().next_power_of_two(),
+            _ => 0,
+        }
+    }
+
     /// Added to its values by the kernel side.
     pub fn bias(&self) -> i64 {
         if self.is_signed { BIAS } else { 0 }
@@ -188,9 +199,10 @@ pub struct Folding {
 impl Folding {
     /// The bytes of `.rodata.fold`.
     pub fn bytes(&self) -> Vec<u8> {
-        let mut out = Vec::with_capacity(FOLDS * FOLD_BYTES + 24);
+        let mut out = Vec::with_capacity(FOLDS * FOLD_BYTES + 24 + LIMITS_ALL * 8);
+        let mut limits = Vec::with_capacity(LIMITS_ALL);
         for fold in &self.folds {
-            fold.encode(&mut out);
+            fold.encode(&mut out, &mut limits);
         }
         out.resize(FOLDS * FOLD_BYTES, 0);
         let count = self.folds.len() as u32;
@@ -198,39 +210,53 @@ impl Folding {
         for word in [count, self.cells, self.blocks, self.moments, keys, 0] {
             out.extend(word.to_ne_bytes());
         }
+        assert!(limits.len() <= LIMITS_ALL, "plans with more are declined");
+        limits.resize(LIMITS_ALL, i64::MAX);
+        out.extend(limits.iter().flat_map(|limit| limit.to_ne_bytes()));
         out
     }
 }
 
 /// Bytes of `struct fold`.
-const FOLD_BYTES: usize = 16 + CALLS * 8 + CALLS * LIMITS * 8;
+const FOLD_BYTES: usize = 16 + CALLS * 8;
 
 impl Fold {
-    fn encode(&self, out: &mut Vec<u8>) {
+    /// The number of limits that its histograms take.
+    pub fn limit_slots(&self) -> usize {
+        self.calls.iter().map(Call::limit_slots).sum()
+    }
+
+    /// Appends its bytes to `out`, and its limits to those of all folds.
+    fn encode(&self, out: &mut Vec<u8>, limits: &mut Vec<i64>) {
         let start = out.len();
         out.extend(self.interval_ns.to_ne_bytes());
         out.extend(self.keys.to_ne_bytes());
         let calls = self.calls.len() as u8;
         out.extend([self.clauses, calls, self.marked.into(), self.flag]);
         for call in &self.calls {
+            let slots = call.limit_slots();
+            let limits_log = slots.checked_ilog2().unwrap_or(0) as u8;
             let is_signed = call.is_signed.into();
-            out.extend([call.measure, call.keep, call.place, is_signed, 0, 0, 0, 0]);
-        }
-        out.resize(start + 16 + CALLS * 8, 0);
-        for call in &self.calls {
+            out.extend([
+                call.measure,
+                call.keep,
+                call.place,
+                is_signed,
+                limits_log,
+                0,
+            ]);
+            let limits_from = limits.len();
+            out.extend((limits_from as u16).to_ne_bytes());
             // No value in the kernel is negative, so all negative limits are equivalent to -1.
-            let limits = call.limits.iter();
-            let limits = limits.map(|limit| limit.saturating_add(call.bias()).max(-1));
-            let rest = std::iter::repeat(i64::MAX);
-            for limit in limits.chain(rest).take(LIMITS) {
-                out.extend(limit.to_ne_bytes());
-            }
+            let own = call.limits.iter();
+            limits.extend(own.map(|limit| limit.saturating_add(call.bias()).max(-1)));
+            limits.resize(limits_from + slots, i64::MAX);
         }
         out.resize(start + FOLD_BYTES, 0);
     }
 }
 
-const _: () = assert!(FOLD_BYTES == 8336, "struct fold of fold.h");
+const _: () = assert!(FOLD_BYTES == 144, "struct fold of fold.h");
 const _: () = assert!(
     cpu::CELLS * 8 + FOLDS * 2 * 8 == CPU_BYTES,
     "struct fold_cpu of fold.h"

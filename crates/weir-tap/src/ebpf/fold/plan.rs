@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use weir_model::{Demand, FoldCall, Nanos, PartialKind, Type};
 
-use super::layout::{self, LOG_BITS, keep};
+use super::layout::{self, FOLDS, LIMITS_ALL, LOG_BITS, keep};
 
 /// A value of an event that the programs aggregate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -104,6 +104,29 @@ impl Plan {
             0 => Err("no row passes".into()),
             _ => Ok(()),
         }
+    }
+
+    /// Whether the programs have room for it beside these plans.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn fits<'a>(&self, others: impl Iterator<Item = &'a Plan>) -> Result<(), String> {
+        let (mut folds, mut limits) = (1, self.kernel.limit_slots());
+        for other in others {
+            folds += 1;
+            limits += other.kernel.limit_slots();
+        }
+        if folds > FOLDS {
+            return Err(format!(
+                "the kernel programs make groups for {FOLDS} at a time"
+            ));
+        }
+        if limits > LIMITS_ALL {
+            return Err(format!(
+                "the kernel programs keep {LIMITS_ALL} limits of histograms"
+            ));
+        }
+        Ok(())
     }
 
     /// A description; `keys` are its key columns, `measure` names a measure.

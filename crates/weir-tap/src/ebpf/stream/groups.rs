@@ -7,7 +7,7 @@ use super::layout::{Config, KEY_WORDS, MEASURES, Slot};
 use super::rows::Decoder;
 use super::selection::Selection;
 use super::{EventTable, StreamColumn};
-use crate::ebpf::fold::layout::{FOLDS, key};
+use crate::ebpf::fold::layout::key;
 use crate::ebpf::fold::{self, KernelMeasure, NameGroups, Named, Plan, RawKey, Selected};
 
 /// The bits of `struct folding` for a key of this many words after the first.
@@ -49,10 +49,12 @@ impl Groups {
             if demand.fold.is_none() {
                 continue;
             }
-            match plan(stream, i, demand, selection, &measured) {
-                Ok(_) if all.plans.len() == FOLDS => all.declined.push(format!(
-                    "the kernel programs make groups for {FOLDS} at a time"
-                )),
+            let found = plan(stream, i, demand, selection, &measured);
+            let found = found.and_then(|(plan, keys)| {
+                plan.fits(all.plans.iter())?;
+                Ok((plan, keys))
+            });
+            match found {
                 Ok((plan, keys)) => {
                     all.plans.push(plan);
                     all.keys.push(keys);
