@@ -197,11 +197,19 @@ impl Devices {
     }
 
     /// The marks of a device for the kernel programs: bit 0, demanded at all; bit 1 + i, passes
-    /// clause i.
+    /// clause i. One that follows requests follows those of the whole disk, so that the relation of
+    /// a request to the others does not depend on what is selected.
     pub fn marks(&self, device: &Device) -> u32 {
-        let passes = |clause: &Clause| {
+        let names = |clause: &Clause, device: &Device| {
             let named = clause.devices.as_ref();
             named.is_none_or(|d| d.contains(&device.path)) && clause.demands & device.demands != 0
+        };
+        let passes = |clause: &Clause| match clause.follows {
+            true => {
+                let mut parts = self.iter().filter(|part| part.disk == device.disk);
+                parts.any(|part| names(clause, part))
+            }
+            false => names(clause, device),
         };
         let clauses = self.clauses.iter().enumerate();
         let bits = clauses.map(|(i, c)| u32::from(passes(c)) << (1 + i));

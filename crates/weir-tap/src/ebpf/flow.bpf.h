@@ -34,11 +34,13 @@ static __always_inline void flow_issue(struct io *io)
 
 	io->in_flight = 0;
 	io->seek = NO_SEEK;
-	if (!config.flow || !index)
+	if (!(io->clauses & config.flow))
 		return;
-	f = bpf_map_lookup_elem(&flows, &index);
-	if (!f)
+	f = index ? bpf_map_lookup_elem(&flows, &index) : NULL;
+	if (!f) {
+		COUNT(io->cpu, 0, unordered);
 		return;
+	}
 	for (try = 0; try < TRIES; try++) {
 		word = *(volatile __u64 *)&f->order.word;
 		past = free_past(word, io->cpu);

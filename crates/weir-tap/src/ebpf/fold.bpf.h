@@ -63,7 +63,7 @@ static __always_inline __u64 seek_value(const struct io *io)
 {
 	__u64 value = io->seek + FOLD_BIAS;
 
-	if (!io->in_flight || io->seek == NO_SEEK)
+	if (!config.flow || !io->in_flight || io->seek == NO_SEEK)
 		return UNKNOWN;
 	return value < FOLD_VALUE_MAX ? value : FOLD_VALUE_MAX;
 }
@@ -71,29 +71,37 @@ static __always_inline __u64 seek_value(const struct io *io)
 /* Folds a completed request; false if no demand needs a record of it any more. */
 static __always_inline bool fold(__u32 cpu, struct io *io, __u64 now)
 {
+	struct fold_cpu *own;
+	struct finished *f;
 	__u32 folded, i;
-	struct finished f = {
-		.ts_ns = now,
-		.cgroup = io->cgroup,
-		.comm = { io->comm[0], io->comm[1] },
-		.values = { io->bytes >> 9, io->bytes, io->wait_ns, io->service_ns, io->latency_ns,
-			    io->merges, UNKNOWN, UNKNOWN },
-		.device = io->device,
-		.pid = io->pid,
-		.cpu = cpu,
-		.op = io->op,
-		.is_kernel = !!(io->flags & FLAG_KERNEL),
-		.clauses = io->clauses,
-	};
 
-	if (config.flow) {
-		f.values[MEASURE_IN_FLIGHT] = io->in_flight ? io->in_flight : UNKNOWN;
-		f.values[MEASURE_SEEK] = seek_value(io);
-	}
 	/* Requests of unknown devices or with an unknown start become records: user space decides. */
 	if (io->status || !io->index || io->flags & FLAG_ORPHAN)
 		return true;
-	folded = fold_all(&f);
+	own = begin_fold(cpu);
+	if (!own)
+		return true;
+	_Static_assert(sizeof(*f) <= sizeof(own->event), "struct fold_cpu");
+	f = (struct finished *)own->event;
+	f->ts_ns = now;
+	f->cgroup = io->cgroup;
+	f->comm[0] = io->comm[0];
+	f->comm[1] = io->comm[1];
+	f->values[MEASURE_SECTORS] = io->bytes >> 9;
+	f->values[MEASURE_BYTES] = io->bytes;
+	f->values[MEASURE_WAIT] = io->wait_ns;
+	f->values[MEASURE_SERVICE] = io->service_ns;
+	f->values[MEASURE_LATENCY] = io->latency_ns;
+	f->values[MEASURE_MERGES] = io->merges;
+	f->values[MEASURE_IN_FLIGHT] = io->in_flight ? io->in_flight : UNKNOWN;
+	f->values[MEASURE_SEEK] = seek_value(io);
+	f->device = io->device;
+	f->pid = io->pid;
+	f->cpu = cpu;
+	f->op = io->op;
+	f->is_kernel = !!(io->flags & FLAG_KERNEL);
+	f->clauses = io->clauses;
+	folded = fold_all(f, own);
 #pragma unroll
 	for (i = 0; i < FOLDS; i++)
 		if (folded >> i & 1) {

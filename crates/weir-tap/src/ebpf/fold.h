@@ -95,14 +95,27 @@ struct fold_window {
 };
 _Static_assert(sizeof(struct fold_window) == 16, "struct fold_window");
 
-/* State of a processor: the last cell allocated for each fold and window, + 1; cells form a list. */
+/* What a call of a fold changes, once all its memory is allocated. */
+struct addition {
+	__u32 block;		/* + 1; 0: nothing */
+	__u32 bin;
+	__u64 offset;
+};
+
+/*
+ * State of a processor: the last cell allocated for each fold and window, + 1; cells form a list. The
+ * rest belongs to the program that has set `busy`. It is here because programs have little stack, and
+ * because the verifier does not distinguish paths by what is in a table.
+ */
 struct fold_cpu {
 	__u64 busy;
 	__u64 unrecorded;	/* requests folded without a record */
 	__u64 spare[2];
 	__u64 cells[FOLDS][2];
+	__u64 event[16];	/* the includer's struct finished */
+	struct addition additions[FOLD_CALLS];
 };
-_Static_assert(sizeof(struct fold_cpu) == 64, "struct fold_cpu");
+_Static_assert(sizeof(struct fold_cpu) == 448, "struct fold_cpu");
 
 struct moments {
 	__u64 count;

@@ -70,13 +70,6 @@ static __always_inline struct fold_cell *cell_at(__u32 cpu, __u32 hash)
 	return bpf_map_lookup_elem(&fold_cells, &slot);
 }
 
-static __always_inline struct fold_block *block_at(__u32 cpu, __u32 hash)
-{
-	__u32 slot = cpu * folding.blocks + (hash & (folding.blocks - 1));
-
-	return bpf_map_lookup_elem(&fold_blocks, &slot);
-}
-
 /* Initialises a cell, as far as it is in use, and puts it at the head of its window's list. */
 static __always_inline void take_cell(struct fold_cell *cell, const __u64 *key, __u32 slot,
 				      __u64 *list)
@@ -144,19 +137,25 @@ static __always_inline __u32 hash_block(__u64 key)
 	return (key ^ key >> 29) * 0x9e3779b97f4a7c15ULL >> 40;
 }
 
-/* The block of `key`, allocated if there is none; NULL if there is no room. */
-SUBPROGRAM struct fold_block *search_block(__u64 key, __u32 cpu, struct fold_cell *cell)
+static __always_inline __u32 block_slot(__u32 cpu, __u32 hash)
+{
+	return cpu * folding.blocks + (hash & (folding.blocks - 1));
+}
+
+/* The position + 1 of the block of `key`, allocated if there is none; 0 if there is no room. */
+SUBPROGRAM __u32 search_block(__u64 key, __u32 cpu, struct fold_cell *cell)
 {
 	__u32 home = hash_block(key), i, bin;
 
 #pragma unroll
 	for (i = 0; i < FOLD_PROBES; i++) {
-		struct fold_block *block = block_at(cpu, home + i);
+		__u32 slot = block_slot(cpu, home + i);
+		struct fold_block *block = bpf_map_lookup_elem(&fold_blocks, &slot);
 
 		if (!block)
-			return NULL;
+			return 0;
 		if (block->key == key)
-			return block;
+			return slot + 1;
 		if (!block->key) {
 #pragma unroll
 			for (bin = 0; bin < FOLD_BINS; bin++) {
@@ -165,19 +164,20 @@ SUBPROGRAM struct fold_block *search_block(__u64 key, __u32 cpu, struct fold_cel
 			}
 			block->next = cell->blocks;
 			block->key = key;
-			cell->blocks = cpu * folding.blocks + ((home + i) & (folding.blocks - 1)) + 1;
-			return block;
+			cell->blocks = slot + 1;
+			return slot + 1;
 		}
 	}
-	return NULL;
+	return 0;
 }
 
-static __always_inline struct fold_block *find_block(__u64 key, __u32 cpu, struct fold_cell *cell)
+static __always_inline __u32 find_block(__u64 key, __u32 cpu, struct fold_cell *cell)
 {
-	struct fold_block *block = block_at(cpu, hash_block(key));
+	__u32 slot = block_slot(cpu, hash_block(key));
+	struct fold_block *block = bpf_map_lookup_elem(&fold_blocks, &slot);
 
 	if (block && block->key == key)
-		return block;
+		return slot + 1;
 	return search_block(key, cpu, cell);
 }
 
@@ -252,40 +252,48 @@ static __always_inline struct place log_linear_place(__u64 value)
 
 /* ---- One event   --------------------------------------------------------------------------- */
 
-/* What a call of a fold changes, once all its memory is allocated. */
-struct addition {
-	struct fold_bin *bin;
-	__u64 offset;
-};
+/* A value without what is added to signed ones. */
+static __always_inline __u64 unbiased(const volatile struct fold_call *call, __u64 value)
+{
+	return call->is_signed ? value - FOLD_BIAS : value;
+}
 
+/* Finds the bin that a value is to be added to; false if there is no room. */
 static __always_inline bool find_bin(const volatile struct fold *fold, __u32 call, __u64 value,
 				     __u32 cpu, struct fold_cell *cell, struct addition *found)
 {
-	struct fold_block *block;
 	struct place place = {};
 	__u64 key, sign = 0;
 
 	if (fold->calls[call].keep == KEEP_LIMITS) {
 		place.bin = limits_below(&fold->calls[call], value);
 	} else {
-		if (fold->calls[call].is_signed) {
-			/* Bins of negative values mirror the others. */
-			sign = (__s64)(value - FOLD_BIAS) >> 63;
-			value = ((value - FOLD_BIAS) ^ sign) - sign;
-		}
-		place = log_linear_place(value);
+		/* Bins of negative values mirror the others. */
+		value = unbiased(&fold->calls[call], value);
+		sign = (__s64)value >> 63;
+		place = log_linear_place((value ^ sign) - sign);
 	}
 	key = (__u64)(cell->slot + 1) << 32 | call << 24 | (sign & BLOCK_NEGATIVE) |
 	      place.bin / FOLD_BINS;
-	block = find_block(key, cpu, cell);
-	if (!block)
-		return false;
-	found->bin = &block->bins[place.bin & (FOLD_BINS - 1)];
+	found->block = find_block(key, cpu, cell);
+	found->bin = place.bin & (FOLD_BINS - 1);
 	found->offset = place.offset;
-	return true;
+	return found->block;
 }
 
-/* Whether the sum of one of the values would exceed 64 bits. */
+static __always_inline void add_to_bin(const struct addition *addition)
+{
+	__u32 slot = addition->block - 1;
+	struct fold_block *block = bpf_map_lookup_elem(&fold_blocks, &slot);
+	__u32 bin = addition->bin & (FOLD_BINS - 1);
+
+	if (block) {
+		block->bins[bin].count++;
+		block->bins[bin].offsets += addition->offset;
+	}
+}
+
+/* Whether the sum of one of the values would exceed 64 bits, of which signed ones need one. */
 static __always_inline bool sums_overflow(const struct finished *f, const volatile struct fold *fold,
 					  const struct fold_cell *cell)
 {
@@ -295,10 +303,14 @@ static __always_inline bool sums_overflow(const struct finished *f, const volati
 #pragma unroll
 	for (i = 0; i < FOLD_CALLS; i++)
 		if (i < fold->call_count && fold->calls[i].keep == KEEP_MOMENTS) {
-			__u64 value = f->values[fold->calls[i].measure & (MEASURES - 1)];
-			__u64 sum = cell->moments[fold->calls[i].place & (FOLD_CALLS - 1)].sum;
+			const volatile struct fold_call *call = &fold->calls[i];
+			__u64 value = f->values[call->measure & (MEASURES - 1)];
+			__u64 sum = cell->moments[call->place & (FOLD_CALLS - 1)].sum;
+			__u64 more = unbiased(call, value), next = sum + more;
 
-			overflow |= value != UNKNOWN && sum + value < sum;
+			if (value != UNKNOWN)
+				overflow |= call->is_signed ? ((sum ^ next) & (more ^ next)) >> 63
+							    : next < sum;
 		}
 	return overflow;
 }
@@ -308,7 +320,6 @@ static __always_inline bool fold_into(const struct finished *f, __u32 number, st
 {
 	const volatile struct fold *fold = &folding.folds[number & (FOLDS - 1)];
 	struct fold_window *window = bpf_map_lookup_elem(&fold_windows, &number);
-	struct addition additions[FOLD_CALLS];
 	struct fold_cell *cell;
 	__u64 key[5] = {};
 	__u32 i, open;
@@ -341,9 +352,9 @@ static __always_inline bool fold_into(const struct finished *f, __u32 number, st
 		if (i < fold->call_count && fold->calls[i].keep != KEEP_MOMENTS) {
 			__u64 value = f->values[fold->calls[i].measure & (MEASURES - 1)];
 
-			additions[i].bin = NULL;
+			own->additions[i].block = 0;
 			if (value != UNKNOWN &&
-			    !find_bin(fold, i, value, f->cpu, cell, &additions[i]))
+			    !find_bin(fold, i, value, f->cpu, cell, &own->additions[i]))
 				return false;
 		}
 	if (SUMS_MAY_OVERFLOW && sums_overflow(f, fold, cell))
@@ -361,28 +372,32 @@ static __always_inline bool fold_into(const struct finished *f, __u32 number, st
 				if (value == UNKNOWN)
 					continue;
 				m->count++;
-				m->sum += value;
+				m->sum += unbiased(&fold->calls[i], value);
 				if (value < m->min)
 					m->min = value;
 				if (value > m->max)
 					m->max = value;
-			} else if (additions[i].bin) {
-				additions[i].bin->count++;
-				additions[i].bin->offsets += additions[i].offset;
+			} else if (own->additions[i].block) {
+				add_to_bin(&own->additions[i]);
 			}
 		}
 	return true;
 }
 
-/* Folds an event for each demand that selected it; returns the folds that contain it, one bit each. */
-SUBPROGRAM __u32 fold_all(struct finished *f)
+/* The state of a processor, for fold_all(); NULL if this program has interrupted one that has it. */
+static __always_inline struct fold_cpu *begin_fold(__u32 cpu)
 {
-	struct fold_cpu *own = bpf_map_lookup_elem(&fold_cpus, &f->cpu);
+	struct fold_cpu *own = bpf_map_lookup_elem(&fold_cpus, &cpu);
+
+	return own && !__sync_lock_test_and_set(&own->busy, 1) ? own : NULL;
+}
+
+/* Folds an event for each demand that selected it; returns the folds that contain it, one bit each. */
+SUBPROGRAM __u32 fold_all(const struct finished *f, struct fold_cpu *own)
+{
 	__u32 folded = 0, i;
 	__u8 clauses = f->clauses;
 
-	if (!own || __sync_lock_test_and_set(&own->busy, 1))
-		return 0;
 #pragma unroll
 	for (i = 0; i < FOLDS; i++) {
 		const volatile struct fold *fold = &folding.folds[i];

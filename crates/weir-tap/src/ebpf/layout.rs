@@ -260,7 +260,7 @@ pub struct Config {
     pub inode: u8,
     /// And its path.
     pub path: u8,
-    /// Determine the relation of requests to each other.
+    /// The clauses, a bit each, for whose requests the relation to others is determined.
     pub flow: u8,
     spare: [u8; 2],
 }
@@ -359,7 +359,7 @@ impl Config {
             idle: numbers.idle,
             inode: needs.files().into(),
             path: columns.file.into(),
-            flow: needs.order.into(),
+            flow: needs.order_clauses(),
             spare: [0; 2],
         }
     }

@@ -95,6 +95,12 @@ impl Needs {
         let mut asked = Vec::new();
         let mut clauses = Vec::new();
         let mut followed: Option<Clause> = None;
+        let has_relation = |demand: &Demand| {
+            let needed = io_columns::needed([demand]);
+            needed.in_flight || needed.seek
+        };
+        let is_io = |demand: &Demand| Stream::find(&demand.stream) == Some(Stream::Io);
+        let order = can_order && demands.iter().any(|d| is_io(d) && has_relation(d));
         let mut relaxed = Vec::new();
         let mut streams = Vec::new();
         for (i, demand) in demands.iter().enumerate() {
@@ -105,19 +111,21 @@ impl Needs {
                 continue;
             }
             asked.push(demand);
-            let needed = io_columns::needed([demand]);
-            let related = needed.in_flight || needed.seek;
-            if related && can_order && stream == Stream::Io {
+            if has_relation(demand) && order {
                 // The programs follow every request, and report those that are selected.
                 for clause in own.iter().map(every_request) {
-                    let clause = Clause { kinds: 0, ..clause };
+                    let clause = Clause {
+                        kinds: 0,
+                        follows: true,
+                        ..clause
+                    };
                     followed = Some(match followed {
                         Some(before) => before.hull(clause),
                         None => clause,
                     });
                 }
                 clauses.extend(own);
-            } else if related {
+            } else if has_relation(demand) {
                 clauses.extend(own.iter().map(every_request));
                 relaxed.push("in_flight and seek count every request of a disk".into());
             } else {
@@ -203,6 +211,12 @@ impl Needs {
             By::Device => (),
         }
         self
+    }
+
+    /// The clause whose requests have an order, as a bit.
+    pub fn order_clauses(&self) -> u8 {
+        let clauses = self.clauses.iter().enumerate();
+        clauses.fold(0, |all, (i, c)| all | u8::from(c.follows) << i)
     }
 
     /// True if any program must be attached.
@@ -305,6 +319,7 @@ fn every_request(clause: &Clause) -> Clause {
         cgroups: None,
         demands: clause.demands,
         exact: false,
+        follows: false,
     }
 }
 

@@ -65,6 +65,21 @@ static __always_inline bool put(struct order *o, __u64 word, __u64 ts_ns, __u64 
 	return true;
 }
 
+/* Removes a request whose completion was not seen. */
+static __always_inline void drop(struct order *o)
+{
+	__u64 word;
+	__u32 try;
+
+	for (try = 0; try < TRIES; try++) {
+		word = *(volatile __u64 *)&o->word;
+		if (!depth_in(word) ||
+		    __sync_val_compare_and_swap(&o->word, word, word - ONE_IN_FLIGHT) == word)
+			return;
+	}
+	__sync_fetch_and_add(&o->word, -ONE_IN_FLIGHT);
+}
+
 /* Removes a request from those in flight; returns the time of its completion in the order. */
 static __always_inline __u64 leave(struct order *o, __u64 now)
 {
@@ -73,6 +88,8 @@ static __always_inline __u64 leave(struct order *o, __u64 now)
 
 	for (try = 0; try < TRIES; try++) {
 		word = *(volatile __u64 *)&o->word;
+		if (!depth_in(word))
+			return now;
 		ts_ns = time_after(word, o->last_ns, now);
 		if (__sync_val_compare_and_swap(&o->word, word,
 						word_of(ts_ns, word - ONE_IN_FLIGHT)) == word) {
@@ -82,12 +99,6 @@ static __always_inline __u64 leave(struct order *o, __u64 now)
 	}
 	__sync_fetch_and_add(&o->word, -ONE_IN_FLIGHT);
 	return now;
-}
-
-/* Removes a request whose completion was not seen. */
-static __always_inline void drop(struct order *o)
-{
-	__sync_fetch_and_add(&o->word, -ONE_IN_FLIGHT);
 }
 
 #endif

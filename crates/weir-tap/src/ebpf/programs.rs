@@ -147,7 +147,7 @@ pub struct Sizes {
 }
 
 /// Number of disks that can be counted separately.
-const DEVICE_ROWS: u32 = 256;
+pub const DEVICE_ROWS: u32 = 256;
 
 /// Entries of the tables of devices and cgroups, each for four of them.
 const KNOWN: u32 = 1 << 10;

@@ -26,6 +26,9 @@ pub struct Clause {
     pub demands: u64,
     /// True if nothing was loosened.
     pub exact: bool,
+    /// True if it selects no record, but the requests that the programs follow to determine their
+    /// order: those of all partitions of a disk of which it names one.
+    pub follows: bool,
 }
 
 /// Bits of all kinds of record.
@@ -49,6 +52,7 @@ pub fn clauses(
             cgroups: None,
             demands: 1 << demand,
             exact: true,
+            follows: false,
         };
         let before = relaxed.len();
         let mut clause = c
@@ -196,6 +200,7 @@ impl Clause {
             cgroups: union(self.cgroups, other.cgroups),
             demands: self.demands | other.demands,
             exact: false,
+            follows: self.follows && other.follows,
         }
     }
 }

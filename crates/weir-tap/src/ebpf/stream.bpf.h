@@ -166,9 +166,12 @@ static __always_inline bool may_fold(const struct finished *f, __u32 number)
 /* The folds that contain the event now, one bit each. */
 static __always_inline __u8 fold(const struct event *event)
 {
+	struct fold_cpu *own = begin_fold(event->cpu);
 	struct finished f = {};
 	__u32 i;
 
+	if (!own)
+		return 0;
 	f.ts_ns = event->ts_ns;
 	f.event = event;
 	f.cpu = event->cpu;
@@ -184,7 +187,7 @@ static __always_inline __u8 fold(const struct event *event)
 			else
 				f.values[i] = (__s64)number < 0 ? NEGATIVE : number;
 		}
-	return fold_all(&f);
+	return fold_all(&f, own);
 }
 
 /* ---- Emission ------------------------------------------------------------------------------ */

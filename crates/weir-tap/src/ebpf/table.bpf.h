@@ -94,6 +94,10 @@ static __always_inline void release(__u64 request, struct entry *e)
 		return;
 	if (!config.track && e->odd)
 		__sync_fetch_and_add(&state.odd, -1);
+	/* User space may look at the entry again before the next request is written to it. */
+	e->subject = 0;
+	if (config.flow)
+		e->in_flight = 0;
 	barrier();
 	if (config.ordered)
 		*(volatile __u64 *)&b->request[way] = 0;

@@ -175,6 +175,7 @@ int on_issue(__u64 *ctx)
 	struct entry *e = NULL;
 	struct io io = {};
 	__u64 request;
+	bool direct;
 
 	if (!state.live || v.op == OP_OTHER || (v.op == OP_FLUSH && v.flush_step))
 		return 0;
@@ -213,7 +214,8 @@ int on_issue(__u64 *ctx)
 	io.issue_ns = bpf_ktime_get_ns();
 	number(&io);
 	io.state = ISSUED;
-	if (config.start && config.insert_only && !io.insert_ns)
+	direct = config.start && config.insert_only && !io.insert_ns;
+	if (direct)
 		io.insert_ns = io.issue_ns;
 	io.wait_ns = UNKNOWN;
 	io.service_ns = UNKNOWN;
@@ -224,6 +226,8 @@ int on_issue(__u64 *ctx)
 		if (e) {
 			hist_issue(&io);
 			flow_issue(&io);
+			if (direct)
+				io.insert_ns = io.issue_ns;
 			keep(e, &io, 0);
 		} else {
 			lost_track(&io);

@@ -234,7 +234,7 @@ struct config {
 	__u8 idle;		/* of enum mq_rq_state: not issued yet (MQ_RQ_IDLE); 255 if not known */
 	__u8 inode;		/* find the file of each request */
 	__u8 path;		/* and its path */
-	__u8 flow;		/* determine the relation of requests to each other */
+	__u8 flow;		/* clauses for whose requests the relation to others is determined */
 	__u8 spare[2];
 };
 _Static_assert(sizeof(struct config) == 888, "struct config");

@@ -178,13 +178,15 @@ impl Default for LiveOptions {
 /// [`TapError::Unavailable`] if the kernel or the user's rights do not suffice, with what is
 /// missing.
 pub fn open(demands: &[Demand], options: &LiveOptions) -> Result<BlockTap, TapError> {
-    open_for(demands, options, None)
+    open_for(demands, options, None, &[])
 }
 
+/// As [`open`]. `refused` are the reasons why groups of `demands` are delivered as rows.
 fn open_for(
     demands: &[Demand],
     options: &LiveOptions,
     histograms: Option<&HistOptions>,
+    refused: &[String],
 ) -> Result<BlockTap, TapError> {
     if demands.len() > DEMANDS_MAX {
         return Err(TapError::Unavailable {
@@ -193,7 +195,7 @@ fn open_for(
         });
     }
     // Histograms have an order of their own, which changes the times of events as well.
-    let can_order = histograms.is_none() && order::is_possible();
+    let can_order = histograms.is_none() && order::is_possible(programs::DEVICE_ROWS);
     let mut needs = Needs::of(demands, options.inventory.is_some(), can_order)?;
     if options.optional_rows && demands.iter().any(|d| d.fold.is_some()) {
         needs = needs.with_optional_rows(demands);
@@ -214,7 +216,8 @@ fn open_for(
         needs.demand_count(),
         sizes.device_rows,
     );
-    let plans = Plans::of(demands, &needs);
+    let mut plans = Plans::of(demands, &needs);
+    plans.declined.extend_from_slice(refused);
     let root = Root::find();
     let unified = root.as_ref().is_some_and(|r| r.unified);
     let rows = needs.streams.iter().zip(demands).enumerate();
@@ -253,23 +256,19 @@ fn open_for(
     if !tap.needs.is_any() {
         return Ok(tap);
     }
-    match tap.go_live(options, sizes, unified) {
-        // The kernel may reject the programs as too long with groups: then everything is delivered
-        // as rows.
-        Err(_) if demands.iter().any(|d| d.fold.is_some()) => {
-            open_for(&rows_of(demands), options, histograms)
+    // A kernel may reject the programs as too long with groups: then those of the last demand are
+    // delivered as rows, and so on.
+    let last = tap.plans.plans().map(|plan| plan.demand).max();
+    match (tap.go_live(options, sizes, unified), last) {
+        (Err(why), Some(last)) => {
+            let mut demands = demands.to_vec();
+            demands[last].fold = None;
+            let why = format!("this kernel refused its programs: {why}");
+            let refused = [refused, &[why]].concat();
+            open_for(&demands, options, histograms, &refused)
         }
-        live => live.map(|()| tap),
+        (live, _) => live.map(|()| tap),
     }
-}
-
-/// The same demands without groups.
-fn rows_of(demands: &[Demand]) -> Vec<Demand> {
-    let rows = |demand: &Demand| Demand {
-        fold: None,
-        ..demand.clone()
-    };
-    demands.iter().map(rows).collect()
 }
 
 impl BlockTap {

@@ -116,7 +116,10 @@ impl Sums {
                 }
                 let bias = call.bias();
                 *count += more;
-                *sum += i128::from(added) - i128::from(more) * i128::from(bias);
+                *sum += match call.is_signed {
+                    true => i128::from(added as i64),
+                    false => i128::from(added),
+                };
                 *min = (*min).min(least as i64 - bias);
                 *max = (*max).max(greatest as i64 - bias);
             }

@@ -18,14 +18,14 @@ pub const LOG_BITS: u32 = 7;
 /// Bins of a block.
 pub const BINS: usize = 16;
 
-/// Added to signed values, which are then unsigned and below twice this.
+/// Added to signed values, but not to their sums: they are then unsigned and below twice this.
 pub const BIAS: i64 = 1 << 39;
 
 /// Bytes of `struct fold_window`.
 pub const WINDOW_BYTES: usize = 16;
 
 /// Bytes of `struct fold_cpu`.
-pub const CPU_BYTES: usize = 64;
+pub const CPU_BYTES: usize = 448;
 
 /// Bytes of `struct fold_block`.
 pub const BLOCK_BYTES: usize = 272;
@@ -258,7 +258,7 @@ impl Fold {
 
 const _: () = assert!(FOLD_BYTES == 144, "struct fold of fold.h");
 const _: () = assert!(
-    cpu::CELLS * 8 + FOLDS * 2 * 8 == CPU_BYTES,
+    (cpu::CELLS + FOLDS * 2 + 16) * 8 + CALLS * 16 == CPU_BYTES,
     "struct fold_cpu of fold.h"
 );
 const _: () = assert!(cell_bytes(CALLS) == 576, "struct fold_cell of fold.h");

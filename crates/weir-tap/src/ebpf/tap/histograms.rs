@@ -29,7 +29,7 @@ pub fn open_with_histograms(
     histograms: &HistOptions,
 ) -> Result<BlockTap, TapError> {
     histograms.check()?;
-    open_for(demands, options, Some(histograms))
+    open_for(demands, options, Some(histograms), &[])
 }
 
 impl Kept {

@@ -243,6 +243,11 @@ fn load_with_each_scheduler(watched: &mut Watched) -> i64 {
     flushes
 }
 
+/// Aggregates of each kind that the programs keep, of every column.
+const OTHERS: &str = "max(in_flight), sum(seek), quantile(seek, 0.5), quantile(in_flight, 0.9), \
+    count(*) filter (where seek = 1), sum(merges), sum(sectors), avg(bytes), \
+    quantile(latency, 0.99), quantile(wait, 0.99), max(service)";
+
 /// A selection, groups of the kernel, histograms, a recording, and a query that names a disk by
 /// another name, while one load runs.
 fn the_same_requests_are_counted_in_each_way(watched: &mut Watched) {
@@ -257,7 +262,7 @@ fn the_same_requests_are_counted_in_each_way(watched: &mut Watched) {
         (
             "groups",
             &format!(
-                "{query} \"Rstream(select op, count(*) from IO [range 1 s slide 1 s] where {disk} group by op)\""
+                "{query} -v \"Rstream(select op, count(*), count(in_flight), count(seek), {OTHERS} from IO [range 1 s slide 1 s] where {disk} group by op)\""
             ),
         ),
         (
@@ -285,16 +290,26 @@ fn the_same_requests_are_counted_in_each_way(watched: &mut Watched) {
     assert_eq!(large.lines().count(), 1 + 60, "{large}");
 
     let mut groups: BTreeMap<String, i64> = BTreeMap::new();
+    let mut related = [0; 2];
     for line in watched.output("groups").lines().skip(1) {
         let words: Vec<&str> = line.split(',').collect();
-        let [_, op, count] = words[..] else {
+        let [_, op, count, in_flight, seek, ..] = words[..] else {
             panic!("{line}");
         };
-        *groups.entry(op.to_owned()).or_default() += count.parse::<i64>().unwrap();
+        let [count, in_flight, seek] = [count, in_flight, seek].map(|n| n.parse::<i64>().unwrap());
+        *groups.entry(op.to_owned()).or_default() += count;
+        related = [related[0] + in_flight, related[1] + seek];
     }
     let by_op = [("r", counts.reads), ("w", counts.writes)];
     let expected: BTreeMap<String, i64> = by_op.map(|(op, n)| (op.to_owned(), n)).into();
     assert_eq!(groups, expected);
+    // The first request has none before it.
+    assert_eq!(related, [counts.requests(), counts.requests() - 1]);
+    let [_, messages_of_groups, ..] = &messages;
+    assert!(
+        messages_of_groups.contains("requests folded"),
+        "{messages:?}"
+    );
 
     let found = watched.run("[ -e /tmp/recording.parquet ] || echo none");
     assert_eq!(found, "", "{messages:?}");
