@@ -2,6 +2,7 @@
 
 mod folds;
 mod histograms;
+mod lost;
 mod shedding;
 
 pub use self::histograms::open_with_histograms;
@@ -14,6 +15,7 @@ use std::time::{Duration, Instant};
 use weir_model::{Demand, Folded, Nanos, Symbol};
 
 use self::histograms::Kept;
+use self::lost::Lost;
 use self::shedding::Shedding;
 use super::attribution::{Attribution, LOOKS_APART, Owner};
 use super::cgroups::{Cgroups, Root};
@@ -138,17 +140,6 @@ struct Live {
     sizes: Sizes,
     known_devices: Known,
     known_cgroups: Known,
-}
-
-/// Lost records per row of counters, by cause.
-#[derive(Debug, Default)]
-struct Lost {
-    /// The ring was full although it was read in time.
-    ring_full: Vec<i64>,
-    /// The ring was full while the consumer of the rows was busy.
-    slow_consumer: Vec<i64>,
-    /// The total.
-    total: i64,
 }
 
 impl Default for LiveOptions {
@@ -677,30 +668,6 @@ impl Live {
         for (id, path) in cgroups.iter() {
             self.known_cgroups
                 .insert(table, id, 0, needs.cgroup_marks(path));
-        }
-    }
-}
-
-impl Lost {
-    fn new(rows: u32) -> Lost {
-        Lost {
-            ring_full: vec![0; rows as usize],
-            slow_consumer: vec![0; rows as usize],
-            total: 0,
-        }
-    }
-
-    /// Adds the losses since the last call.
-    fn add(&mut self, live: &Live, consumer_was_late: bool) {
-        for row in 0..self.ring_full.len() {
-            let booked = self.ring_full[row] + self.slow_consumer[row];
-            let more = live.count(row as u32, count::RING_FULL) - booked;
-            self.total += more;
-            if consumer_was_late {
-                self.slow_consumer[row] += more;
-            } else {
-                self.ring_full[row] += more;
-            }
         }
     }
 }

@@ -192,8 +192,8 @@ fn responses_alone_are_complete_without_an_issue_probe() {
     }
 }
 
-/// 12,288 requests are 24,576 events. A CPU's ring has room for 32,768 records of 96 bytes, so that
-/// nothing can be lost however late the consumer is scheduled.
+/// 12,288 requests are 24,576 events. A CPU's ring has room for 32,768 records of 120 bytes, so
+/// that nothing can be lost however late the consumer is scheduled.
 #[test]
 fn a_burst_that_fits_into_the_rings_is_received_whole() {
     let Some(bench) = bench("a_burst_that_fits_into_the_rings_is_received_whole", 64) else {

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use weir_model::event::value;
-use weir_model::{Test, Value};
+use weir_model::{Symbol, Test, Value};
 
 use crate::bench;
 use crate::load::fio;
@@ -13,7 +13,7 @@ use crate::skip;
 use crate::traps::read_direct;
 use crate::watch::{Rows, Watch, demand, only};
 
-const COLUMNS: &str = "ts op sector sectors in_flight seek issue_ts";
+const COLUMNS: &str = "ts pdisk op sector sectors in_flight seek issue_ts";
 
 /// Several processes on all processors, sequential and random, with flushes and discards.
 const LOADS: [&str; 4] = [
@@ -144,4 +144,53 @@ fn requests_that_are_not_selected_count() {
     let rows = seen.all();
     assert_eq!(rows.column("seek"), expected, "{:?}", seen.counts);
     assert_eq!(rows.column("in_flight"), vec![Value::Int(1); 50]);
+}
+
+#[test]
+fn a_partition_is_a_part_of_its_disk_whatever_else_is_selected() {
+    const TEST: &str = "a_partition_is_a_part_of_its_disk_whatever_else_is_selected";
+    let Some(bench) = bench(TEST, 64) else {
+        return;
+    };
+    let parted = [(1, 2_048), (2, 32_768)].map(|(n, start)| bench.disk.partition(n, start, 16_384));
+    let parted: Result<Vec<String>, _> = parted.into_iter().collect();
+    let parted = match parted {
+        Ok(parted) => parted,
+        Err(why) => {
+            skip::<()>(TEST, why);
+            return;
+        }
+    };
+    let [first, second] = [0, 1].map(|number: usize| parted[number].as_str());
+    let only_of = |partition: &str, columns: &str, others: Vec<Test>| {
+        let named = Test::In {
+            operand: value("pdisk"),
+            texts: vec![Symbol::new(partition)],
+        };
+        demand("IO", columns, [vec![named], others].concat())
+    };
+    let large = Test::Between {
+        operand: value("sectors"),
+        low: 16,
+        high: i64::MAX,
+    };
+    let alone = vec![only_of(first, COLUMNS, Vec::new())];
+    let beside = [
+        alone.clone(),
+        vec![only_of(second, "ts latency", vec![large])],
+    ]
+    .concat();
+    for demands in [alone, beside] {
+        let watch = Watch::start(demands, &only("/dev/nothing"));
+        for at in 1..=20 {
+            read_direct(second, at * 32_768, 4_096);
+            read_direct(first, at * 32_768, 4_096);
+        }
+        let seen = watch.stop();
+        let rows = seen.rows[0].filter("pdisk", |pdisk| *pdisk == Value::text(first));
+        // From the end of the read of the other partition.
+        let expected = Value::Int(2_048 - (32_768 + 7));
+        assert_eq!(rows.column("seek"), vec![expected; 20], "{:?}", seen.counts);
+        assert_eq!(rows.column("in_flight"), vec![Value::Int(1); 20]);
+    }
 }

@@ -248,6 +248,43 @@ fn a_terminal_that_cannot_move_its_cursor_gets_plain_tables() {
     assert!(seen.contains("W.MEAN") && seen.contains("code=0"), "{seen}");
 }
 
+/// All views of a screen are planned together: the kernel computes the groups of all of them.
+#[test]
+fn the_kernel_computes_the_groups_of_a_screen() {
+    let test = "the_kernel_computes_the_groups_of_a_screen";
+    let Some(disk) = watched_disk(test) else {
+        return;
+    };
+    let command = format!(
+        "{} top -v --device {}",
+        env!("CARGO_BIN_EXE_weir"),
+        disk.path()
+    );
+    let path = disk.path().to_owned();
+    let load = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(2_500));
+        Command::new("fio")
+            .args(["--name=reads", "--filename", &path, "--direct=1"])
+            .args(["--rw=randread", "--bs=4k", "--ioengine=libaio"])
+            .args(["--iodepth=4", "--time_based", "--runtime=2", "--size=64m"])
+            .output()
+    });
+    // The histograms of the disk are opened as well.
+    let keys = [(5_500, "\r"), (500, "\r"), (2_000, "q")];
+    let seen = on_terminal(test, &command, &keys);
+    assert!(load.join().unwrap().unwrap().status.success());
+    let Some(seen) = seen else {
+        return;
+    };
+    let number = |what: &str| {
+        let (before, _) = seen.split_once(what)?;
+        before.rsplit(' ').next()?.parse::<i64>().ok()
+    };
+    let (events, folded) = (number(" events, "), number(" requests folded\r"));
+    assert!(folded.is_some_and(|folded| folded > 100), "{seen}");
+    assert_eq!(events, folded, "every request is in a group: {seen}");
+}
+
 /// Requests that the kernel has finished on a device (Documentation/block/stat.rst).
 fn finished(device: &str) -> i64 {
     let name = Path::new(device).file_name().unwrap().to_str().unwrap();
