@@ -73,6 +73,12 @@ const MODES: &[Mode] = &[
     }),
     ("finished, service", "IO", &["op", "service"], Vec::new),
     ("finished, latency", "IO", &["op", "latency"], Vec::new),
+    (
+        "finished, in_flight",
+        "IO",
+        &["op", "latency", "in_flight", "seek"],
+        Vec::new,
+    ),
     ("latency over 1 s", "IO", &["op", "latency"], || {
         vec![number(value("latency"), 1_000_000_000, i64::MAX)]
     }),
@@ -80,16 +86,32 @@ const MODES: &[Mode] = &[
     ("groups, bytes", "IO", &["op", "bytes"], Vec::new),
     ("groups, latency", "IO", &["op", "latency"], Vec::new),
     (
+        "groups, in_flight",
+        "IO",
+        &["op", "latency", "in_flight", "seek"],
+        Vec::new,
+    ),
+    (
         "groups, as weir top",
         "IO",
-        &["op", "pdisk", "bytes", "wait", "latency"],
+        &[
+            "op",
+            "pdisk",
+            "bytes",
+            "wait",
+            "service",
+            "latency",
+            "in_flight",
+            "seek",
+        ],
         Vec::new,
     ),
 ];
 
-/// The keys of the group modes; for their other columns moments are computed, and for latencies
-/// bins as well.
+/// The keys of the group modes; for their other columns moments are computed, and for these bins
+/// as well.
 const KEYS: &[&str] = &["op", "pdisk", "vm", "vdisk"];
+const BINNED: &[&str] = &["wait", "service", "latency"];
 
 /// The groups of a mode, computed in the kernel each second.
 fn fold(mode: &Mode, schema: &Schema, columns: &[usize]) -> Option<Fold> {
@@ -104,7 +126,7 @@ fn fold(mode: &Mode, schema: &Schema, columns: &[usize]) -> Option<Fold> {
             column,
             keep: PartialKind::Moments,
         });
-        if schema[*at].name == "latency" {
+        if BINNED.contains(&schema[*at].name.as_str()) {
             calls.push(FoldCall {
                 column,
                 keep: PartialKind::LogLinear { bits: 7 },
