@@ -1,6 +1,6 @@
 //! [`Ledger`]: receives the rows of both queries and updates the totals, instant by instant.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -43,7 +43,8 @@ pub struct Ledger {
     /// The upper limits of the buckets, ns.
     limits_ns: Vec<i64>,
     rows: VecDeque<Row>,
-    spans: VecDeque<Span>,
+    /// The times in which a disk had requests, since the last slice.
+    spans: HashMap<DiskKey, VecDeque<Span>>,
     devices: Devices,
     whole: Whole,
     totals: Arc<Mutex<Totals>>,
@@ -61,10 +62,10 @@ struct Row {
     more: OpTotals,
 }
 
+/// The time from the first insertion to the last completion of requests that overlap.
 struct Span {
-    at: Nanos,
-    disk: DiskKey,
-    time_ns: i64,
+    from: Nanos,
+    to: Nanos,
 }
 
 /// The input for the rows of one of the queries.
@@ -86,7 +87,7 @@ impl Ledger {
             live: wanted.live,
             limits_ns: wanted.limits_ns.clone(),
             rows: VecDeque::new(),
-            spans: VecDeque::new(),
+            spans: HashMap::new(),
             devices: wanted.devices,
             whole: Whole::new(Path::new(SYSFS)),
             totals,
@@ -147,15 +148,30 @@ impl Ledger {
         buckets
     }
 
+    /// Takes the times of requests, in order of completion. Those of a slice that overlap are one.
     fn take_spans(&mut self, batch: &Batch) {
-        for row in 0..batch.len() {
-            let time = batch.columns[SPAN_TIME_NS].value(row);
-            if let Value::Int(time_ns) = time {
-                self.spans.push_back(Span {
-                    at: batch.ts[row],
-                    disk: disk(batch, row),
-                    time_ns,
-                });
+        let slice = |at: Nanos| (at - 1).div_euclid(SLIDE_NS);
+        let mut row = 0;
+        while row < batch.len() {
+            let own = disk(batch, row);
+            let spans = self.spans.entry(own).or_default();
+            // Consecutive rows are often of one disk.
+            loop {
+                let to = batch.ts[row];
+                if let Value::Int(time_ns) = batch.columns[SPAN_TIME_NS].value(row) {
+                    let from = to - time_ns;
+                    let overlaps = |last: &&mut Span| {
+                        self.live && from <= last.to && slice(last.to) == slice(to)
+                    };
+                    match spans.back_mut().filter(overlaps) {
+                        Some(last) => (last.from, last.to) = (last.from.min(from), to),
+                        None => spans.push_back(Span { from, to }),
+                    }
+                }
+                row += 1;
+                if row == batch.len() || disk(batch, row) != own {
+                    break;
+                }
             }
         }
     }
@@ -196,14 +212,16 @@ impl Ledger {
     }
 
     fn settle_spans(&mut self, totals: &mut Totals, until: Nanos) {
-        let over = self.spans.partition_point(|span| span.at <= until);
-        for span in self.spans.drain(..over) {
-            let (disk, partition) = places(&mut self.whole, self.devices, span.disk);
-            for disk in [Some(disk), partition].into_iter().flatten() {
-                let disk = totals.at(disk, span.at);
-                disk.busy.add(span.at - span.time_ns, span.at);
+        for (own, spans) in &mut self.spans {
+            let over = spans.partition_point(|span| span.to <= until);
+            let (disk, partition) = places(&mut self.whole, self.devices, *own);
+            for span in spans.drain(..over) {
+                for disk in [Some(disk), partition].into_iter().flatten() {
+                    totals.at(disk, span.to).busy.add(span.from, span.to);
+                }
             }
         }
+        self.spans.retain(|_, spans| !spans.is_empty());
     }
 
     fn finish(&mut self) -> Result<(), SinkError> {
@@ -270,4 +288,89 @@ impl Sink for Inlet {
 
 fn open(ledger: &Mutex<Ledger>) -> std::sync::MutexGuard<'_, Ledger> {
     ledger.lock().expect("no panic while held")
+}
+
+#[cfg(test)]
+mod tests {
+    use weir_model::{Column, Symbol};
+
+    use super::super::busy::Busy;
+    use super::*;
+
+    /// Reads nothing.
+    struct NoReader;
+
+    impl LedgerReader for NoReader {
+        fn whole(&mut self, _: &mut Totals, _: Nanos) -> Result<(), SinkError> {
+            Ok(())
+        }
+
+        fn finish(&mut self, _: &mut Totals, _: Option<Nanos>) -> Result<(), SinkError> {
+            Ok(())
+        }
+    }
+
+    fn key(device: &str) -> DiskKey {
+        DiskKey {
+            vm: None,
+            vdisk: None,
+            device: Some(Symbol::new(device)),
+        }
+    }
+
+    #[test]
+    fn overlapping_requests_are_one_span_and_the_busy_time_is_the_same() {
+        let mut state = 11u64;
+        let mut next = |below: u64| {
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1);
+            ((state >> 33) % below) as i64
+        };
+        let devices = ["/dev/sda", "/dev/sdb"];
+        let totals = Arc::new(Mutex::new(Totals::new(8)));
+        let mut ledger = Ledger {
+            live: true,
+            limits_ns: Vec::new(),
+            rows: VecDeque::new(),
+            spans: HashMap::new(),
+            devices: Devices::AsReported,
+            whole: Whole::new(Path::new(SYSFS)),
+            totals: totals.clone(),
+            reader: Box::new(NoReader),
+            last: None,
+            began: 0,
+        };
+        let mut expected = [Busy::default(), Busy::default()];
+        let (mut at, mut most) = (10 * SLIDE_NS, 0);
+        for _ in 0..20 {
+            // Completions over several slices, of which only the complete ones are settled.
+            let rows: Vec<(i64, i64, usize)> = (0..500)
+                .map(|_| {
+                    at += next(2_000_000);
+                    (at, next(3_000_000), next(10) as usize / 9)
+                })
+                .collect();
+            for (to, time_ns, disk) in &rows {
+                expected[*disk].add(to - time_ns, *to);
+            }
+            let columns = vec![
+                Column::Nulls(rows.len()),
+                Column::Nulls(rows.len()),
+                Column::texts(rows.iter().map(|(.., disk)| devices[*disk])),
+                Column::ints(rows.iter().map(|(_, time_ns, _)| *time_ns).collect()),
+            ];
+            let instants: Vec<i64> = rows.iter().map(|row| row.0).collect();
+            ledger.take_spans(&Batch::stream(instants, columns));
+            most = most.max(ledger.spans.values().map(VecDeque::len).sum());
+            ledger.settle_spans(&mut totals.lock().unwrap(), at - at.rem_euclid(SLIDE_NS));
+        }
+        ledger.settle_spans(&mut totals.lock().unwrap(), Nanos::MAX);
+        let mut totals = totals.lock().unwrap();
+        for (device, expected) in devices.iter().zip(&expected) {
+            let busy = totals.at(key(device), at).busy.total_ns();
+            assert_eq!(busy, expected.total_ns(), "{device}");
+        }
+        assert!(most < 500, "{most} spans of 500 requests");
+    }
 }
