@@ -4,9 +4,9 @@ use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Stdio};
-use std::sync::Mutex;
+use std::sync::OnceLock;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use serde_json::Value as Json;
 
 use crate::Scratch;
@@ -96,10 +96,15 @@ pub fn entries(text: &str) -> Result<Vec<(Option<String>, i64)>> {
     Ok(entries.into_iter().map(entry).collect())
 }
 
-/// Fetches Flink and compiles what runs it, with the functions that queries call.
-pub(crate) fn built() -> Result<Java> {
-    static TURN: Mutex<()> = Mutex::new(());
-    let _turn = TURN.lock();
+/// Flink, and what runs it, with the functions that queries call: fetched and compiled once, because
+/// processes that run read the classes.
+pub(crate) fn built() -> Result<&'static Java> {
+    static BUILT: OnceLock<Result<Java, String>> = OnceLock::new();
+    let built = BUILT.get_or_init(|| build().map_err(|error| format!("{error:#}")));
+    built.as_ref().map_err(|why| anyhow!("{why}"))
+}
+
+fn build() -> Result<Java> {
     let runner = root().join("crates/weir-testing/flink");
     let mut sources = vec![runner.join("FlinkRunner.java")];
     for entry in fs::read_dir(root().join("packaging/flink/weir/flink"))? {

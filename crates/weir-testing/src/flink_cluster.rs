@@ -42,7 +42,7 @@ impl FlinkProcess {
 
 /// A cluster, which ends when this is dropped.
 pub struct FlinkCluster {
-    java: Java,
+    java: &'static Java,
     /// Options of the Java runtime.
     options: &'static [&'static str],
     folder: Scratch,
