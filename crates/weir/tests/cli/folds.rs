@@ -82,6 +82,8 @@ fn groups_made_in_the_kernel_are_those_of_the_rows_to_the_last_count() {
             "--iodepth=8",
         ])
         .args(["--numjobs=3", "--time_based", "--runtime=6", "--size=64m"])
+        // Beside other tests rows must not come faster than they are read.
+        .arg("--rate_iops=1500")
         .output();
     assert!(fio.unwrap().status.success());
     let made = made(&CommandOutput::of(child.wait_with_output().unwrap()).fine());
