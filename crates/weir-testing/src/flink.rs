@@ -96,8 +96,8 @@ pub fn entries(text: &str) -> Result<Vec<(Option<String>, i64)>> {
     Ok(entries.into_iter().map(entry).collect())
 }
 
-/// Flink, and what runs it, with the functions that queries call: fetched and compiled once, because
-/// processes that run read the classes.
+/// Flink, and what runs it, with the functions that queries call: fetched and compiled once,
+/// because processes that run read the classes.
 pub(crate) fn built() -> Result<&'static Java> {
     static BUILT: OnceLock<Result<Java, String>> = OnceLock::new();
     let built = BUILT.get_or_init(|| build().map_err(|error| format!("{error:#}")));
