@@ -19,7 +19,7 @@ pub use self::last::final_content;
 
 use crate::expr::Expr;
 use crate::function::AggregateCall;
-pub use crate::place::fold::{FoldArgument, FoldedInput};
+pub use crate::place::fold::{FoldArgument, FoldedInput, ValueLocation};
 use crate::plan::{
     Correlation, GlobalGroup, JoinKind, Node, OrderBy, OverCall, Partitioning, Plan, RowMatch,
     SetOp, Window,

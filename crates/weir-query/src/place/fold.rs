@@ -58,22 +58,25 @@ pub enum FoldArgument<T> {
     Values(T),
     /// A constant, or NULL.
     Constant(Option<i64>),
-    /// A constant, or NULL, for each range of values.
-    Ranges {
-        /// The counts of a column's values by range.
-        counts: T,
-        /// The constant of each range, and then that of NULL.
-        constants: Vec<Option<i64>>,
-    },
 }
 
 /// The location of the values of a group for a call.
 #[derive(Clone, Debug)]
-pub struct ValueLocation {
-    /// The index in `of`, as an expression over the source's columns; the first without.
-    pub choice: Option<Expr>,
-    /// The alternatives, by position in [`Fold::calls`].
-    pub of: Vec<FoldArgument<usize>>,
+pub enum ValueLocation {
+    /// One of several values.
+    Chosen {
+        /// The index in `of`, as an expression over the source's columns; the first without.
+        choice: Option<Expr>,
+        /// The alternatives, by position in [`Fold::calls`].
+        of: Vec<FoldArgument<usize>>,
+    },
+    /// A constant, or NULL, for each range of a column's values.
+    Ranges {
+        /// The counts by range, by position in [`Fold::calls`].
+        counts: usize,
+        /// The constant of each range, and then that of NULL.
+        constants: Vec<Option<i64>>,
+    },
 }
 
 /// The input of an aggregation from groups that its source folded.
@@ -154,24 +157,19 @@ impl Grouping {
         if !tested.exact {
             return Err("it has too many selections for the kernel".into());
         }
-        let by_range = |call: &&RequiredValues| call.is_by_range(&self.source, capabilities);
-        let choices = self.calls.iter().filter(|call| !by_range(call));
-        let choices = choices.filter_map(|call| call.choice.as_ref());
+        let needed = self.calls.iter();
+        let needed = needed.map(|call| call.needed_of(&self.source, capabilities));
+        let (choices, calls): (Vec<_>, Vec<_>) = needed.unzip();
+        let choices = choices.into_iter().flatten();
         let keys = self.keys.iter().chain(others).chain(choices);
         let keys = with(Vec::new(), keys);
         let mut required = vec![FoldCall {
             column: None,
             keep: PartialKind::Moments,
         }];
-        for call in &self.calls {
-            let of_call: Vec<FoldCall> = match &call.ranges {
-                Some(ranges) if by_range(&call) => vec![ranges.required()],
-                _ => call.required().collect(),
-            };
-            for call in of_call {
-                if !required.contains(&call) {
-                    required.push(call);
-                }
+        for call in calls.into_iter().flatten() {
+            if !required.contains(&call) {
+                required.push(call);
             }
         }
         // Single rows are tested again.
@@ -260,14 +258,23 @@ impl RequiredValues {
                 column: *column,
                 keep: self.keep.clone(),
             }),
-            FoldArgument::Constant(_) | FoldArgument::Ranges { .. } => None,
+            FoldArgument::Constant(_) => None,
         })
     }
 
-    /// True if the values by range are needed, because the source cannot group by the column.
-    fn is_by_range(&self, source: &Declaration, capabilities: &Capabilities) -> bool {
-        let ranges = self.ranges.as_ref();
-        ranges.is_some_and(|ranges| !capabilities.column(source, ranges.column).group)
+    /// The choice by keys, and the values to keep. A source that cannot group by the column of
+    /// ranges keeps the counts of these.
+    fn needed_of(
+        &self,
+        source: &Declaration,
+        capabilities: &Capabilities,
+    ) -> (Option<&Expr>, Vec<FoldCall>) {
+        match &self.ranges {
+            Some(ranges) if !capabilities.column(source, ranges.column).group => {
+                (None, vec![ranges.required()])
+            }
+            _ => (self.choice.as_ref(), self.required().collect()),
+        }
     }
 
     /// Its location in a fold, if that has all values.
@@ -286,14 +293,13 @@ impl RequiredValues {
                 ))
             }
             FoldArgument::Constant(value) => Some(FoldArgument::Constant(*value)),
-            FoldArgument::Ranges { .. } => None,
         });
         let of = of.collect::<Option<_>>()?;
         let choice = self.choice.clone();
         choice
             .iter()
             .all(|choice| reads_only(choice, &fold.keys))
-            .then_some(ValueLocation { choice, of })
+            .then_some(ValueLocation::Chosen { choice, of })
     }
 }
 

@@ -4,7 +4,7 @@
 
 use weir_model::{Fold, FoldCall, PartialKind, Value};
 
-use super::fold::{FoldArgument, ValueLocation};
+use super::fold::ValueLocation;
 use crate::expr::{BinaryOp, Expr, UnaryOp, fold_expr};
 
 /// The ranges of a column's values, and the constant for each.
@@ -37,13 +37,11 @@ impl Ranges {
         otherwise.as_deref().map_or(Some(None), constant)?;
         let column = found.column?;
         // Values on the same side of each constant have the same result.
-        let mut limits: Vec<i64> = found.constants;
-        limits.extend(
-            limits
-                .clone()
-                .iter()
-                .filter_map(|value| value.checked_sub(1)),
-        );
+        let constants = found.constants.into_iter();
+        let mut limits: Vec<i64> = constants
+            .flat_map(|value| [Some(value), value.checked_sub(1)])
+            .flatten()
+            .collect();
         if limits.is_empty() {
             // Only NULL differs.
             limits.push(0);
@@ -73,12 +71,9 @@ impl Ranges {
     pub fn locate(&self, fold: &Fold) -> Option<ValueLocation> {
         let required = self.required();
         let counts = fold.calls.iter().position(|call| *call == required)?;
-        Some(ValueLocation {
-            choice: None,
-            of: vec![FoldArgument::Ranges {
-                counts,
-                constants: self.constants.clone(),
-            }],
+        Some(ValueLocation::Ranges {
+            counts,
+            constants: self.constants.clone(),
         })
     }
 }

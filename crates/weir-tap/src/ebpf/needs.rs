@@ -100,7 +100,7 @@ impl Needs {
             needed.in_flight || needed.seek
         };
         let is_io = |demand: &Demand| Stream::find(&demand.stream) == Some(Stream::Io);
-        let order = can_order && demands.iter().any(|d| is_io(d) && has_relation(d));
+        let may_follow = can_order && demands.iter().any(|d| is_io(d) && has_relation(d));
         let mut relaxed = Vec::new();
         let mut streams = Vec::new();
         for (i, demand) in demands.iter().enumerate() {
@@ -111,7 +111,7 @@ impl Needs {
                 continue;
             }
             asked.push(demand);
-            if has_relation(demand) && order {
+            if has_relation(demand) && may_follow {
                 // The programs follow every request, and report those that are selected.
                 for clause in own.iter().map(every_request) {
                     let clause = Clause {

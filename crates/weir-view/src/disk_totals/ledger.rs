@@ -43,8 +43,11 @@ pub struct Ledger {
     /// The upper limits of the buckets, ns.
     limits_ns: Vec<i64>,
     rows: VecDeque<Row>,
-    /// The times in which a disk had requests, since the last slice.
-    spans: HashMap<DiskKey, VecDeque<Span>>,
+    /// The times of requests that are not in the totals yet: live in order of slices, otherwise of
+    /// completion.
+    spans: VecDeque<Span>,
+    /// The position in `spans` of the last one of each disk; empty after each removal.
+    last_spans: HashMap<DiskKey, usize>,
     devices: Devices,
     whole: Whole,
     totals: Arc<Mutex<Totals>>,
@@ -64,6 +67,7 @@ struct Row {
 
 /// The time from the first insertion to the last completion of requests that overlap.
 struct Span {
+    disk: DiskKey,
     from: Nanos,
     to: Nanos,
 }
@@ -87,7 +91,8 @@ impl Ledger {
             live: wanted.live,
             limits_ns: wanted.limits_ns.clone(),
             rows: VecDeque::new(),
-            spans: HashMap::new(),
+            spans: VecDeque::new(),
+            last_spans: HashMap::new(),
             devices: wanted.devices,
             whole: Whole::new(Path::new(SYSFS)),
             totals,
@@ -148,31 +153,26 @@ impl Ledger {
         buckets
     }
 
-    /// Takes the times of requests, in order of completion. Those of a slice that overlap are one.
+    /// Takes the times of requests, in order of completion. Live, those of a disk that overlap in a
+    /// slice are one span.
     fn take_spans(&mut self, batch: &Batch) {
         let slice = |at: Nanos| (at - 1).div_euclid(SLIDE_NS);
-        let mut row = 0;
-        while row < batch.len() {
-            let own = disk(batch, row);
-            let spans = self.spans.entry(own).or_default();
-            // Consecutive rows are often of one disk.
-            loop {
-                let to = batch.ts[row];
-                if let Value::Int(time_ns) = batch.columns[SPAN_TIME_NS].value(row) {
-                    let from = to - time_ns;
-                    let overlaps = |last: &&mut Span| {
-                        self.live && from <= last.to && slice(last.to) == slice(to)
-                    };
-                    match spans.back_mut().filter(overlaps) {
-                        Some(last) => (last.from, last.to) = (last.from.min(from), to),
-                        None => spans.push_back(Span { from, to }),
-                    }
+        for row in 0..batch.len() {
+            let Value::Int(time_ns) = batch.columns[SPAN_TIME_NS].value(row) else {
+                continue;
+            };
+            let (disk, to) = (disk(batch, row), batch.ts[row]);
+            let from = to - time_ns;
+            if self.live {
+                let last = self.last_spans.get(&disk).map(|at| &mut self.spans[*at]);
+                let overlaps = |last: &&mut Span| from <= last.to && slice(last.to) == slice(to);
+                if let Some(last) = last.filter(overlaps) {
+                    (last.from, last.to) = (last.from.min(from), to);
+                    continue;
                 }
-                row += 1;
-                if row == batch.len() || disk(batch, row) != own {
-                    break;
-                }
+                self.last_spans.insert(disk, self.spans.len());
             }
+            self.spans.push_back(Span { disk, from, to });
         }
     }
 
@@ -212,16 +212,14 @@ impl Ledger {
     }
 
     fn settle_spans(&mut self, totals: &mut Totals, until: Nanos) {
-        for (own, spans) in &mut self.spans {
-            let over = spans.partition_point(|span| span.to <= until);
-            let (disk, partition) = places(&mut self.whole, self.devices, *own);
-            for span in spans.drain(..over) {
-                for disk in [Some(disk), partition].into_iter().flatten() {
-                    totals.at(disk, span.to).busy.add(span.from, span.to);
-                }
+        let over = self.spans.partition_point(|span| span.to <= until);
+        for span in self.spans.drain(..over) {
+            let (disk, partition) = places(&mut self.whole, self.devices, span.disk);
+            for disk in [Some(disk), partition].into_iter().flatten() {
+                totals.at(disk, span.to).busy.add(span.from, span.to);
             }
         }
-        self.spans.retain(|_, spans| !spans.is_empty());
+        self.last_spans.clear();
     }
 
     fn finish(&mut self) -> Result<(), SinkError> {
@@ -333,7 +331,8 @@ mod tests {
             live: true,
             limits_ns: Vec::new(),
             rows: VecDeque::new(),
-            spans: HashMap::new(),
+            spans: VecDeque::new(),
+            last_spans: HashMap::new(),
             devices: Devices::AsReported,
             whole: Whole::new(Path::new(SYSFS)),
             totals: totals.clone(),
@@ -362,7 +361,7 @@ mod tests {
             ];
             let instants: Vec<i64> = rows.iter().map(|row| row.0).collect();
             ledger.take_spans(&Batch::stream(instants, columns));
-            most = most.max(ledger.spans.values().map(VecDeque::len).sum());
+            most = most.max(ledger.spans.len());
             ledger.settle_spans(&mut totals.lock().unwrap(), at - at.rem_euclid(SLIDE_NS));
         }
         ledger.settle_spans(&mut totals.lock().unwrap(), Nanos::MAX);

@@ -207,14 +207,16 @@ impl<'a> Run<'a> {
             Ok((*needs_rows, plan))
         });
         let later: Vec<(bool, Arc<Plan>)> = later.collect::<Result<_, Failure>>()?;
-        let asked = self.asked.iter().map(|(_, _, plan)| (false, plan));
-        let all = asked.chain(later.iter().map(|(needs_rows, plan)| (*needs_rows, plan)));
         // Some views of files and processes are computed from rows.
-        let (rows, others): (Vec<_>, Vec<_>) = all.partition(|(needs_rows, _)| *needs_rows);
-        let [rows, others] = [rows, others].map(|plans| {
-            let plans = plans.into_iter().map(|(_, plan)| &**plan);
-            plans.collect::<Vec<&Plan>>()
-        });
+        let of = |rows: bool| {
+            let views = later
+                .iter()
+                .filter(move |(needs_rows, _)| *needs_rows == rows);
+            views.map(|(_, plan)| &**plan)
+        };
+        let asked = self.asked.iter().map(|(_, _, plan)| &**plan);
+        let others: Vec<&Plan> = asked.chain(of(false)).collect();
+        let rows: Vec<&Plan> = of(true).collect();
         let capabilities = self.args.source.capabilities()?;
         self.placement = plans::placed_beside(&others, &rows, &capabilities);
         self.inputs = source::open(&self.args.source, &self.placement, stop)?;

@@ -7,7 +7,7 @@ use weir_model::{Column, Folded, PartialState, Value};
 
 use crate::eval::{Rows, eval};
 use crate::function::EvalError;
-use crate::physical::{FoldArgument, FoldedInput};
+use crate::physical::{FoldArgument, FoldedInput, ValueLocation};
 use crate::synopsis::gather::{column_bytes, take};
 
 /// The groups of a source that an aggregation reads.
@@ -47,7 +47,10 @@ impl<'a> SelectedGroups<'a> {
         let rows = rows(&columns, picked.len());
         let keys = reading.keys.iter().map(|key| eval(key, rows));
         let choices = reading.calls.iter().map(|call| {
-            let choice = call.choice.as_ref();
+            let choice = match call {
+                ValueLocation::Chosen { choice, .. } => choice.as_ref(),
+                ValueLocation::Ranges { .. } => None,
+            };
             choice.map(|choice| eval(choice, rows)).transpose()
         });
         Ok(SelectedGroups {
@@ -76,19 +79,21 @@ impl<'a> SelectedGroups<'a> {
         call: usize,
         row: usize,
     ) -> Cow<'f, PartialState> {
+        let group = self.picked[row] as usize;
+        let rows = &folded.kept[0][group];
+        let of = match &self.reading.calls[call] {
+            ValueLocation::Chosen { of, .. } => of,
+            ValueLocation::Ranges { counts, constants } => {
+                return Cow::Owned(by_range(constants, &folded.kept[*counts][group], rows));
+            }
+        };
         let chosen = match self.choices[call].as_ref().map(|choice| choice.value(row)) {
             Some(Value::Int(number)) => number as usize,
             _ => 0,
         };
-        let group = self.picked[row] as usize;
-        match &self.reading.calls[call].of[chosen] {
+        match &of[chosen] {
             FoldArgument::Values(at) => Cow::Borrowed(&folded.kept[*at][group]),
-            FoldArgument::Constant(value) => Cow::Owned(repeated(*value, &folded.kept[0][group])),
-            FoldArgument::Ranges { counts, constants } => Cow::Owned(by_range(
-                constants,
-                &folded.kept[*counts][group],
-                &folded.kept[0][group],
-            )),
+            FoldArgument::Constant(value) => Cow::Owned(repeated(*value, rows)),
         }
     }
 }
