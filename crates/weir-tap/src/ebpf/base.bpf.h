@@ -68,6 +68,12 @@ static struct task_struct *(*bpf_get_current_task_btf)(void) = (void *)158;
  */
 #define SUBPROGRAM __attribute__((noinline, visibility("hidden")))
 
+/* 1 if `a` is greater than `b`, without a branch: the verifier would follow each. Both below 2^63. */
+static __always_inline __u64 exceeds(__u64 a, __u64 b)
+{
+	return (b - a) >> 63;
+}
+
 /* A value that is not known. */
 #define UNKNOWN (~0ULL)
 

@@ -5,6 +5,7 @@
 #ifndef WEIR_FOLD_BPF_H
 #define WEIR_FOLD_BPF_H
 
+#include "extents.bpf.h"
 #include "request.bpf.h"
 #include "fold.h"
 
@@ -22,6 +23,7 @@ struct finished {
 	__u8 op;
 	__u8 is_kernel;
 	__u8 clauses;
+	__u16 owners;
 };
 
 /* The key of the groups of a fold. */
@@ -37,6 +39,8 @@ static __always_inline void key_of(const struct finished *f, __u32 number, __u64
 		key[0] |= CELL_KERNEL;
 	if (fold->keys & FOLD_BY_PID)
 		key[1] = f->pid;
+	if (fold->keys & FOLD_BY_OWNERS)
+		key[1] |= (__u64)f->owners << CELL_OWNERS_SHIFT;
 	if (fold->keys & FOLD_BY_CGROUP)
 		key[2] = f->cgroup;
 	if (fold->keys & FOLD_BY_COMM) {
@@ -45,12 +49,12 @@ static __always_inline void key_of(const struct finished *f, __u32 number, __u64
 	}
 }
 
-/* Some folds apply only to requests of devices that are marked for the fold. */
+/* Where the owners of a request are not known here, user space determines them. */
 static __always_inline bool may_fold(const struct finished *f, __u32 number)
 {
 	const volatile struct fold *fold = &folding.folds[number & (FOLDS - 1)];
 
-	return !fold->marked || device_marks(f->device).bits & MARK_FOLD << number;
+	return !(fold->keys & FOLD_BY_OWNERS) || f->owners != OWNERS_UNKNOWN;
 }
 
 /* Only sums of distances may; for the others, see FOLD_VALUE_MAX in fold.h. */
@@ -101,6 +105,9 @@ static __always_inline bool fold(__u32 cpu, struct io *io, __u64 now)
 	f->op = io->op;
 	f->is_kernel = !!(io->flags & FLAG_KERNEL);
 	f->clauses = io->clauses;
+	f->owners = OWNERS_UNKNOWN;
+	if (folding.keys & FOLD_BY_OWNERS)
+		f->owners = owners_of(io->index, io->sector, io->bytes);
 	folded = fold_all(f, own);
 #pragma unroll
 	for (i = 0; i < FOLDS; i++)

@@ -32,6 +32,7 @@ enum fold_key {
 	FOLD_BY_COMM = 8,
 	FOLD_BY_CGROUP = 16,
 	FOLD_BY_KERNEL = 32,	/* whether a kernel thread submitted it */
+	FOLD_BY_OWNERS = 64,	/* the virtual disks at its sectors, with FOLD_BY_PID */
 };
 
 /* The values that are aggregated. */
@@ -70,8 +71,8 @@ struct fold {
 	__u32 keys;
 	__u8 clauses;		/* of the demand, one bit each */
 	__u8 call_count;
-	__u8 marked;		/* only on devices that are marked for this fold */
 	__u8 flag;		/* set in a record that was folded */
+	__u8 spare;
 	struct fold_call calls[FOLD_CALLS];
 };
 _Static_assert(sizeof(struct fold) == 144, "struct fold");
@@ -131,9 +132,12 @@ struct moments {
 #define CELL_WINDOW_SHIFT 56
 #define CELL_TAKEN (1ULL << 63)
 
+/* The position of the owners in key[1], above the process. */
+#define CELL_OWNERS_SHIFT 32
+
 /* A group. As many moments follow as the folds keep. */
 struct fold_cell {
-	__u64 key[5];		/* 0 is free; pid; cgroup; command name */
+	__u64 key[5];		/* 0 is free; owners and pid; cgroup; command name */
 	__u64 rows;
 	__u32 next;
 	__u32 blocks;		/* the last block allocated, + 1 */

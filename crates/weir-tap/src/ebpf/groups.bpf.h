@@ -183,12 +183,6 @@ static __always_inline __u32 find_block(__u64 key, __u32 cpu, struct fold_cell *
 
 /* ---- Bins ---------------------------------------------------------------------------------- */
 
-/* 1 if `a` is greater than `b`, without a branch: the verifier would follow each. Both below 2^63. */
-static __always_inline __u64 exceeds(__u64 a, __u64 b)
-{
-	return (b - a) >> 63;
-}
-
 static __always_inline __u64 limit(__u32 at)
 {
 	return folding.limits[at & (FOLD_LIMITS - 1)];

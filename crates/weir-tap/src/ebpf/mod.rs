@@ -22,6 +22,7 @@ pub mod cost;
 pub(crate) mod devices;
 mod doctor;
 mod explain;
+mod extents;
 mod files;
 mod filesystem;
 mod flow;

@@ -11,6 +11,7 @@ use std::sync::atomic::Ordering;
 use libbpf_rs::{Link, Object, OpenObject, OpenProgramMut, ProgramMut};
 
 use super::cost::{self, RunTime};
+use super::extents::ExtentTables;
 use super::files::{self, FileTables};
 use super::flow::FlowTables;
 use super::fold;
@@ -142,6 +143,8 @@ pub struct Sizes {
     pub known: u32,
     /// Disks of which the programs determine the relations of requests; 1 if they do not.
     pub flows: u32,
+    /// Lines for the extents of virtual disks; 0 if no group depends on them.
+    pub extent_lines: u32,
     /// Histograms.
     pub hist: Setup,
 }
@@ -172,6 +175,7 @@ impl Sizes {
             device_rows: DEVICE_ROWS,
             known: KNOWN,
             flows: 1,
+            extent_lines: 0,
             hist: Setup::off(),
         })
     }
@@ -217,7 +221,10 @@ impl Sizes {
         let known = 2 * self.known as usize * layout::KNOWN_BYTES;
         let processors = self.processors as usize;
         let tap = processors * (ring + counters) + self.buckets as usize * bucket + known;
-        tap as u64 + self.hist.bytes() + FlowTables::bytes(self.flows, self.processors)
+        tap as u64
+            + self.hist.bytes()
+            + FlowTables::bytes(self.flows, self.processors)
+            + ExtentTables::bytes(self.device_rows, self.extent_lines)
     }
 }
 
@@ -244,6 +251,8 @@ pub struct Programs {
     pub hist: Option<HistTables>,
     /// The relations of requests, where the programs determine them.
     pub flows: Option<FlowTables>,
+    /// The extents of virtual disks, where groups depend on them.
+    pub extents: Option<ExtentTables>,
     /// The files of requests, where they are found.
     pub files: Option<FileTables>,
     /// Whether the programs are active yet.
@@ -296,9 +305,13 @@ impl Programs {
         let files = with_files.then(files).transpose()?;
         let flows = || FlowTables::map(&map, sizes.flows);
         let flows = (config.flow != 0).then(flows).transpose()?;
+        let (disks, lines) = (sizes.device_rows, sizes.extent_lines);
+        let extents = || ExtentTables::map(&map, disks, lines);
+        let extents = (lines != 0).then(extents).transpose()?;
         Ok(Programs {
             folds,
             flows,
+            extents,
             files,
             records: map("records", sizes.record_bytes, records)?,
             rings: map("rings", RING_BYTES, processors)?,
@@ -425,7 +438,9 @@ fn size_tables(
             }
             table => {
                 let flows = FlowTables::values(table, sizes.flows, sizes.processors);
-                match flows.or_else(|| sizes.hist.values(table)) {
+                let lines = sizes.extent_lines.max(1);
+                let extents = ExtentTables::values(table, sizes.device_rows, lines);
+                match flows.or(extents).or_else(|| sizes.hist.values(table)) {
                     Some(values) => values,
                     None => continue,
                 }

@@ -114,8 +114,6 @@ struct marks {
 
 #define MARKS_ALL 0xff
 #define MARK_WANTED 1
-/* One more bit for each fold that may fold the requests of the device. */
-#define MARK_FOLD (1 << 8)
 
 static __always_inline struct marks marks_in(void *table, __u32 mask, __u64 key)
 {

@@ -129,7 +129,7 @@ _Static_assert(sizeof(struct bucket) == 64, "struct bucket");
 struct known {
 	__u64 key[SIBLINGS];	/* dev_t + 1 or cgroup id; 0 is free */
 	__u32 index[SIBLINGS];	/* device: row of counters */
-	__u32 marks[SIBLINGS];	/* device: bit 0: demanded; 1 + i: passes clause i; 8 + i: fold i may fold */
+	__u32 marks[SIBLINGS];	/* device: bit 0: demanded; 1 + i: passes clause i */
 };
 _Static_assert(sizeof(struct known) == 64, "struct known");
 

@@ -7,7 +7,7 @@ mod shedding;
 
 pub use self::histograms::open_with_histograms;
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::AtomicI64;
 use std::time::{Duration, Instant};
@@ -24,6 +24,7 @@ use super::completeness::CompletenessCheck;
 use super::cost::RunTime;
 use super::devices::{DeviceChoice, Devices};
 use super::explain;
+use super::extents::ExtentTables;
 use super::files::{self, FileTables};
 use super::flow::{Flow, Flows};
 use super::fold::layout::Folding;
@@ -118,8 +119,10 @@ pub struct BlockTap {
     flows: Option<Flows>,
     attribution: Option<Attribution>,
     owners: Vec<Owner>,
-    /// Disks on which the owner of a request does not depend on its location.
-    single_owner: HashSet<u32>,
+    /// The inventory whose extents the kernel side has; `None` if they are to be written.
+    extents_of: Option<u64>,
+    /// The rows of the disks whose extents have no room there.
+    extents_without_room: Vec<u32>,
     completeness: CompletenessCheck,
     pace: Pace,
     maintained_at: Instant,
@@ -231,7 +234,8 @@ fn open_for(
         owners: Vec::new(),
         completeness: CompletenessCheck::default(),
         pace: Pace::new(now, plans.poll_interval(options.poll_interval)),
-        single_owner: HashSet::new(),
+        extents_of: None,
+        extents_without_room: Vec::new(),
         plans,
         maintained_at: now,
         looked: now,
@@ -272,9 +276,13 @@ impl BlockTap {
     fn go_live(
         &mut self,
         options: &LiveOptions,
-        sizes: Sizes,
+        mut sizes: Sizes,
         unified: bool,
     ) -> Result<(), TapError> {
+        if self.plans.by_owner() {
+            let extents = self.extents();
+            sizes.extent_lines = ExtentTables::lines_for(extents.iter().map(|(_, e)| &**e));
+        }
         let _raised = elevation::raise(elevation::LOADING);
         let kernel = Kernel::running()?;
         let without = |name: &str| options.without.iter().any(|w| w == name);
@@ -319,9 +327,9 @@ impl BlockTap {
             self.names.cgroups.walk();
             live.write_cgroups(&self.needs, &self.names.cgroups);
         }
-        self.find_single_owner();
-        live.write_devices(&self.devices, &self.plans, &self.single_owner);
+        live.write_devices(&self.devices);
         self.live = Some(live);
+        self.write_extents();
         self.begin_histograms();
         if let Some(live) = &mut self.live {
             live.programs.attach()?;
@@ -441,9 +449,7 @@ impl BlockTap {
     fn look_at_devices(&mut self) {
         self.looked = Instant::now();
         if !self.devices.refresh().is_empty() {
-            if self.plans.folds.iter().any(|p| p.owner) {
-                self.find_single_owner();
-            }
+            self.extents_of = None;
             self.write_devices();
         }
     }
@@ -587,7 +593,12 @@ impl Tap for BlockTap {
         let sees_bios = |l: &Live| l.programs.probes.contains(&programs::BIO_QUEUE);
         let blind = live.filter(|live| !sees_bios(live));
         let added = blind.and_then(|_| self.devices.added_without_probes());
-        notice.into_iter().chain(added).collect()
+        let without_room = self.without_room();
+        notice
+            .into_iter()
+            .chain(added)
+            .chain(without_room)
+            .collect()
     }
 }
 
@@ -653,11 +664,10 @@ impl Live {
         tables::sum(&self.programs.counters, &self.sizes, row, word)
     }
 
-    fn write_devices(&mut self, devices: &Devices, plans: &Plans, single_owner: &HashSet<u32>) {
+    fn write_devices(&mut self, devices: &Devices) {
         let table = &self.programs.devices;
         for device in devices.iter() {
-            let folds = plans.marks(single_owner.contains(&device.disk));
-            let marks = devices.marks(device) | folds;
+            let marks = devices.marks(device);
             self.known_devices
                 .insert(table, u64::from(device.number) + 1, device.index, marks);
         }

@@ -2,7 +2,7 @@
 //! exactly equal to the groups of the rows of a second demand of the same tap.
 
 use std::collections::BTreeMap;
-use std::fs::OpenOptions;
+use std::fs::{self, OpenOptions};
 use std::thread;
 use std::time::Duration;
 
@@ -13,10 +13,10 @@ use weir_model::{
 use weir_sketch::LogLinear;
 use weir_tap::ebpf::{DeviceChoice, LiveOptions};
 use weir_tap::live;
-use weir_testing::LoopDisk;
+use weir_testing::{LoopDisk, run};
 
 use crate::bench;
-use crate::images::{Fake, Images, fio_as, raw, with_inventory};
+use crate::images::{Fake, Images, fio_as, raw, with_inventory, write_lazily, write_stamped};
 use crate::load::fio;
 use crate::skip;
 use crate::traps::read_direct;
@@ -507,9 +507,9 @@ fn of_owner(groups: &Groups, vm: &str, vdisk: &str) -> u64 {
 }
 
 #[test]
-fn vms_with_a_disk_of_their_own_are_folded_and_others_come_as_rows() {
-    const TEST: &str = "vms_with_a_disk_of_their_own_are_folded_and_others_come_as_rows";
-    let Some(bench) = bench(TEST, 64) else {
+fn groups_of_vms_that_share_a_disk_are_made_in_the_kernel() {
+    const TEST: &str = "groups_of_vms_that_share_a_disk_are_made_in_the_kernel";
+    let Some(bench) = bench(TEST, 96) else {
         return;
     };
     let images = match Images::new(&bench.disk) {
@@ -520,13 +520,19 @@ fn vms_with_a_disk_of_their_own_are_folded_and_others_come_as_rows() {
         Ok(own) => own,
         Err(why) => return skip(TEST, &why).unwrap_or(()),
     };
-    let image = images.raw("a.raw", 24, 1);
+    // Written alternately, so that their extents are interleaved.
+    for part in 0..24 {
+        write_stamped(&images.path("a.raw"), part << 20, 1 << 20, 1);
+        write_stamped(&images.path("b.raw"), part << 20, 1 << 20, 2);
+    }
+    let (a, b) = (raw(images.path("a.raw")), raw(images.path("b.raw")));
     let vm = |name, vdisk, image| Fake {
         name,
         disks: vec![(vdisk, vec![image])],
     };
     let vms = vec![
-        vm("vm-image", "/dev/vda", image.clone()),
+        vm("vm-a", "/dev/vda", a.clone()),
+        vm("vm-b", "/dev/sdb", b.clone()),
         vm("vm-disk", "/dev/vdb", raw(own.path())),
     ];
     let options = LiveOptions {
@@ -536,22 +542,77 @@ fn vms_with_a_disk_of_their_own_are_folded_and_others_come_as_rows() {
     let calls = all_calls();
     let demands = demands(100 * MILLISECOND, "vm vdisk pdisk op", &calls, Vec::new());
     let watch = Watch::start(demands.clone(), &options);
-    let load = "--direct=1 --ioengine=libaio --iodepth=4 --rw=randrw --bs=4k --time_based --runtime=1 \
-                --size=16m";
-    fio_as("vm-image", &image.path, load);
-    fio_as("vm-disk", own.path().as_ref(), load);
-    // Load that belongs to no VM.
-    fio(&own, load);
+    let load = "--direct=1 --ioengine=libaio --iodepth=4 --rw=randrw --bsrange=4k-64k --time_based \
+                --runtime=1 --rate_iops=1500 --size=24m";
+    fio_as("vm-a", &a.path, load);
+    fio_as("vm-b", &b.path, load);
+    fio_as("vm-disk", own.path().as_ref(), &load.replace("24m", "16m"));
+    // Writeback by kernel threads, which belongs to the image; and load of no VM.
+    write_lazily(&a.path, 0, &fs::read(&a.path).unwrap());
+    fs::write(images.path("other"), vec![0; 1 << 20]).unwrap();
+    run("sync", &[]).unwrap();
+    fio(&own, &load.replace("24m", "16m"));
     thread::sleep(Duration::from_millis(200));
     let seen = watch.stop();
     let share = holds(&seen, &demands, 0, &everything);
     assert!(share.folded > 0 && share.rows > 0, "{share:?}");
     let fold = demands[0].fold.as_ref().unwrap();
     let folded = of_folded(seen.folded.iter().map(|(_, folded)| folded), fold);
-    assert!(of_owner(&folded, "vm-disk", "/dev/vdb") > 100);
-    assert!(of_owner(&folded, "NULL", "NULL") > 100);
-    assert_eq!(of_owner(&folded, "vm-image", "/dev/vda"), 0);
     let rows = of_rows(&seen.rows[0], fold, &everything);
-    assert!(of_owner(&rows, "vm-image", "/dev/vda") > 100);
-    assert_eq!(of_owner(&rows, "vm-disk", "/dev/vdb"), 0);
+    for (vm, vdisk) in [
+        ("vm-a", "/dev/vda"),
+        ("vm-b", "/dev/sdb"),
+        ("vm-disk", "/dev/vdb"),
+    ] {
+        let [folded, rows] = [&folded, &rows].map(|groups| of_owner(groups, vm, vdisk));
+        // A request across the boundary of two extents of different files becomes a row.
+        assert!(
+            folded > 200 && folded > 10 * rows,
+            "{vm}: {folded}, rows {rows}"
+        );
+    }
+    assert!(of_owner(&folded, "NULL", "NULL") > 100);
+    // Where a file of a VM may have grown, only the current inventory shows whose the requests are.
+    assert!(of_owner(&rows, "NULL", "NULL") > 0);
+    let described = seen.described.join("\n");
+    assert!(
+        described.contains("outside of the known extents"),
+        "{described}"
+    );
+}
+
+#[test]
+fn an_image_that_grows_is_in_the_groups_of_its_vm() {
+    const TEST: &str = "an_image_that_grows_is_in_the_groups_of_its_vm";
+    let Some(bench) = bench(TEST, 96) else {
+        return;
+    };
+    let images = match Images::new(&bench.disk) {
+        Ok(images) => images,
+        Err(why) => return skip(TEST, &why).unwrap_or(()),
+    };
+    let path = images.path("thin.raw");
+    fs::File::create(&path).unwrap().set_len(32 << 20).unwrap();
+    let vms = vec![Fake {
+        name: "vm-a",
+        disks: vec![("/dev/vda", vec![raw(&path)])],
+    }];
+    let options = with_inventory(&[bench.disk.path()], vms);
+    let calls = all_calls();
+    let demands = demands(100 * MILLISECOND, "vm vdisk op", &calls, Vec::new());
+    let watch = Watch::start(demands.clone(), &options);
+    let write = "--direct=1 --ioengine=psync --rw=write --bs=64k --size=16m --zero_buffers";
+    let again = "--direct=1 --ioengine=psync --rw=randread --bs=4k --size=16m --time_based --runtime=1 \
+                 --rate_iops=1500";
+    fio_as("vm-a", &path, write);
+    // The programs know its extents by now.
+    thread::sleep(Duration::from_millis(300));
+    fio_as("vm-a", &path, again);
+    thread::sleep(Duration::from_millis(200));
+    let seen = watch.stop();
+    holds(&seen, &demands, 0, &everything);
+    let fold = demands[0].fold.as_ref().unwrap();
+    let folded = of_folded(seen.folded.iter().map(|(_, folded)| folded), fold);
+    let own = of_owner(&folded, "vm-a", "/dev/vda");
+    assert!(own > 1000, "{own} of some 1,500 reads are in groups");
 }

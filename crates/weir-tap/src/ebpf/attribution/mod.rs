@@ -12,6 +12,7 @@
 //! If the rules contradict each other, the request is not attributed. Uncertain names are NULL.
 
 mod images;
+mod owner_sets;
 mod owners;
 mod spans;
 
@@ -23,6 +24,8 @@ use std::time::{Duration, Instant};
 use weir_model::{Op, Symbol};
 
 use self::images::Images;
+use self::owner_sets::OwnerSets;
+pub use self::owner_sets::{Extent, set};
 pub(super) use self::owners::Owners;
 use self::owners::{Spot, Target};
 use self::spans::NO_SECTOR;
@@ -81,6 +84,35 @@ pub struct By {
     pub cgroup: u64,
 }
 
+/// What determines the owner of a request.
+#[derive(Clone, Copy, Debug)]
+pub struct Request {
+    /// The submitter.
+    pub by: By,
+    /// Position in [`Op::ALL`].
+    pub op: u8,
+    /// The whole device.
+    pub disk: u32,
+    /// The location on the device.
+    pub location: Location,
+}
+
+/// The location of a request on a whole device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Location {
+    /// None, as of a flush.
+    Nowhere,
+    /// These sectors.
+    At {
+        /// The first one.
+        sector: u64,
+        /// Their number.
+        sectors: u64,
+    },
+    /// In extents of [`Attribution::extents`] with these owners.
+    Among(u16),
+}
+
 /// The virtual disk whose image has a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnImage {
@@ -105,6 +137,8 @@ pub enum OnImage {
 pub struct Attribution {
     watch: Arc<InventoryWatch>,
     owners: Owners,
+    /// The sets of disks that extents belong to, for groups.
+    sets: OwnerSets,
     /// The images of the disks, once a request of a file is attributed.
     images: Option<Images>,
     /// Recent submitters, indexed by the low bits of the process id.
@@ -177,6 +211,7 @@ impl Attribution {
         Attribution {
             watch,
             owners,
+            sets: OwnerSets::default(),
             images: None,
             recent: Box::new([Recent::default(); RECENT]),
             without_owner: HashSet::new(),
@@ -218,10 +253,29 @@ impl Attribution {
         changed
     }
 
-    /// True if the owner of a request to a whole device of this many sectors may depend on the
-    /// request's location on the device, and not only on its submitter.
-    pub fn divides(&self, disk: u32, sectors: u64) -> bool {
-        self.owners.divide(disk, sectors)
+    /// The owners of requests.
+    pub fn owners_of(&mut self, requests: &[Request], cgroups: &mut Cgroups) -> Vec<Owner> {
+        self.refresh();
+        let decide_all = |attribution: &mut Attribution, cgroups: &mut Cgroups| {
+            attribution.open = Open::default();
+            let owners = requests.iter().map(|r| attribution.decide(r, cgroups));
+            owners.collect()
+        };
+        let owners = decide_all(self, cgroups);
+        match self.look() {
+            true => decide_all(self, cgroups),
+            false => owners,
+        }
+    }
+
+    /// The extents of virtual disks on a whole device of this many sectors, from sector 0 on.
+    pub fn extents(&mut self, disk: u32, sectors: u64) -> Arc<[Extent]> {
+        self.sets.extents(&self.owners, disk, sectors)
+    }
+
+    /// The number of the inventory in use, which changes with it.
+    pub fn generation(&self) -> u64 {
+        self.owners.snapshot.generation
     }
 
     /// True if images are growing: records should then be read every [`LOOKS_APART`], so that none
@@ -268,8 +322,8 @@ impl Attribution {
             let before = found.len();
             for (at, disk) in positions.by_ref().take(AHEAD) {
                 let (record, submitter) = (&records[at as usize], &submitters[at as usize]);
-                let owner = self.decide(record, submitter, disk, cgroups);
-                found.push(owner);
+                let request = Request::of(record, submitter, disk);
+                found.push(self.decide(&request, cgroups));
             }
             if found.len() - before < AHEAD {
                 return;
@@ -288,34 +342,23 @@ impl Attribution {
     }
 
     /// The owner of one request.
-    fn decide(
-        &mut self,
-        record: &Record,
-        submitter: &Submitter,
-        disk: u32,
-        cgroups: &mut Cgroups,
-    ) -> Owner {
-        let charged = self.vm_of_cgroup(submitter.cgroup, cgroups);
-        let by_kernel = record.flags & flag::KERNEL != 0;
-        let working = self.vm_of_pid(submitter.pid, by_kernel);
+    fn decide(&mut self, request: &Request, cgroups: &mut Cgroups) -> Owner {
+        let By { pid, by_kernel, .. } = request.by;
+        let charged = self.vm_of_cgroup(request.by.cgroup, cgroups);
+        let working = self.vm_of_pid(pid, by_kernel);
         if let (Some(working), Some(charged)) = (working, charged)
             && working != charged
         {
             return Owner::default();
         }
-        let target = (record.sector != UNKNOWN).then(|| Target {
-            disk,
-            sector: record.sector,
-            sectors: u64::from(record.bytes >> 9),
-        });
         if working.is_none() && by_kernel {
-            return self.by_place(record, target, charged);
+            return self.by_place(request, charged);
         }
-        if working.is_none() && self.owners.is_server(submitter.pid) {
-            return self.by_server(submitter.pid, target, charged);
+        if working.is_none() && self.owners.is_server(pid) {
+            return self.by_server(request, charged);
         }
         match working.or(charged) {
-            Some(vm) => self.by_vm(vm, record, disk, target),
+            Some(vm) => self.by_vm(vm, request),
             None => Owner::default(),
         }
     }
@@ -399,18 +442,27 @@ impl Attribution {
     }
 
     /// The request belongs to `vm`: finds its disk.
-    fn by_vm(&mut self, vm: u32, record: &Record, disk: u32, target: Option<Target>) -> Owner {
+    fn by_vm(&mut self, vm: u32, request: &Request) -> Owner {
         let name = self.owners.name(vm).unwrap_or_default();
-        let Some(target) = target else {
-            let flush = usize::from(record.op) == Op::Flush as usize;
-            let only = flush.then(|| self.owners.only_on(vm, disk)).flatten();
-            return Owner {
-                vm: name,
-                vdisk: only.unwrap_or_default(),
-                vsector: NO_SECTOR,
-            };
+        let disk = request.disk;
+        let (spot, files) = match request.location {
+            Location::Nowhere => {
+                let flush = usize::from(request.op) == Op::Flush as usize;
+                let only = flush.then(|| self.owners.only_on(vm, disk)).flatten();
+                return Owner {
+                    vm: name,
+                    vdisk: only.unwrap_or_default(),
+                    vsector: NO_SECTOR,
+                };
+            }
+            Location::At { sector, sectors } => {
+                self.owners.of_vm(vm, Target::new(disk, sector, sectors))
+            }
+            Location::Among(set) => {
+                let files = self.owners.has_files_of(vm, disk);
+                (self.sets.of_vm(set, (name, vm)), files)
+            }
         };
-        let (spot, files) = self.owners.of_vm(vm, target);
         if spot == Spot::Nowhere && files {
             self.open.device(disk, Some(vm));
         }
@@ -418,19 +470,18 @@ impl Attribution {
     }
 
     /// A process that works for several VMs submitted it: only the location identifies the VM.
-    fn by_server(&mut self, pid: u32, target: Option<Target>, charged: Option<u32>) -> Owner {
-        let Some(target) = target else {
+    fn by_server(&mut self, request: &Request, charged: Option<u32>) -> Owner {
+        let Some((spot, files)) = self.of_all(request) else {
             return Owner::default();
         };
-        let (spot, files) = self.owners.of_all(target);
         match spot {
-            Spot::Disk { vm, .. } if !self.owners.serves(pid, vm) => Owner::default(),
+            Spot::Disk { vm, .. } if !self.owners.serves(request.by.pid, vm) => Owner::default(),
             Spot::Disk { vm, .. } if charged.is_some_and(|charged| charged != vm) => {
                 Owner::default()
             }
             spot => {
                 if spot == Spot::Nowhere && files {
-                    self.open.device(target.disk, None);
+                    self.open.device(request.disk, None);
                 }
                 self.at(spot).unwrap_or_default()
             }
@@ -438,25 +489,40 @@ impl Attribution {
     }
 
     /// A kernel thread submitted it; its location and its cgroup identify the VM.
-    fn by_place(&mut self, record: &Record, target: Option<Target>, charged: Option<u32>) -> Owner {
+    fn by_place(&mut self, request: &Request, charged: Option<u32>) -> Owner {
         let name = charged.and_then(|vm| self.owners.name(vm));
         let by_cgroup = Owner::of(name.unwrap_or_default());
-        let Some(target) = target else {
+        let Some((spot, files)) = self.of_all(request) else {
             return by_cgroup;
         };
-        let (spot, files) = self.owners.of_all(target);
         match spot {
             Spot::Disk { vm, .. } if charged.is_some_and(|charged| charged != vm) => {
                 Owner::default()
             }
             // A file system discards the sectors of deleted files: they have no owner any more.
-            Spot::Disk { in_file: true, .. } if discards(record) => by_cgroup,
+            Spot::Disk { in_file: true, .. } if discards(request.op) => by_cgroup,
             Spot::Disk { .. } | Spot::Shared => self.at(spot).unwrap_or(by_cgroup),
             Spot::Nowhere => {
                 if files {
-                    self.open.device(target.disk, None);
+                    self.open.device(request.disk, None);
                 }
                 by_cgroup
+            }
+        }
+    }
+
+    /// The owner of the request's location among all disks, and whether images in files are on that
+    /// device; `None` without a location.
+    fn of_all(&mut self, request: &Request) -> Option<(Spot, bool)> {
+        let disk = request.disk;
+        match request.location {
+            Location::Nowhere => None,
+            Location::At { sector, sectors } => {
+                Some(self.owners.of_all(Target::new(disk, sector, sectors)))
+            }
+            Location::Among(set) => {
+                let spot = self.sets.of_all(set, |name| self.owners.position(name));
+                Some((spot, self.owners.has_files_on(disk)))
             }
         }
     }
@@ -593,9 +659,30 @@ impl Pause {
     }
 }
 
-/// True if the request discards sectors.
-fn discards(record: &Record) -> bool {
-    let op = usize::from(record.op);
+impl Request {
+    fn of(record: &Record, submitter: &Submitter, disk: u32) -> Request {
+        Request {
+            by: By {
+                pid: submitter.pid,
+                by_kernel: record.flags & flag::KERNEL != 0,
+                cgroup: submitter.cgroup,
+            },
+            op: record.op,
+            disk,
+            location: match record.sector {
+                UNKNOWN => Location::Nowhere,
+                sector => Location::At {
+                    sector,
+                    sectors: u64::from(record.bytes >> 9),
+                },
+            },
+        }
+    }
+}
+
+/// True if the operation discards sectors.
+fn discards(op: u8) -> bool {
+    let op = usize::from(op);
     op == Op::Discard as usize || op == Op::WriteZeroes as usize
 }
 

@@ -61,11 +61,24 @@ pub struct Owners {
     served: HashMap<TapdiskKey, usize>,
 }
 
+/// What has sectors of a disk of the host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum LaidOn {
+    /// A disk of the VM, as a position among its disks.
+    Disk(u32),
+    /// Several of its disks.
+    Several,
+    /// A disk of the VM, and possibly other files.
+    Shared,
+}
+
 /// The disks of one VM.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct VmDisks {
+pub struct VmDisks {
     disks: Vec<Known>,
     devices: Vec<VmDevice>,
+    /// True if an image in a file has no extents yet: it may grow on any device.
+    may_be_anywhere: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -96,6 +109,17 @@ struct AllDisks {
     /// VM and position among its disks.
     disks: Vec<(u32, u32)>,
     files: bool,
+}
+
+impl Target {
+    /// These sectors of a whole device.
+    pub fn new(disk: u32, sector: u64, sectors: u64) -> Target {
+        Target {
+            disk,
+            sector,
+            sectors,
+        }
+    }
 }
 
 impl Owners {
@@ -181,12 +205,12 @@ impl Owners {
             return (Spot::Nowhere, false);
         };
         let Some(device) = own.devices.iter().find(|d| d.disk == target.disk) else {
-            return (Spot::Nowhere, false);
+            return (Spot::Nowhere, own.may_be_anywhere);
         };
         let spot = spot(&device.spans, target, |owner, vsector| {
             own.spot(vm, owner, vsector)
         });
-        (spot, device.files)
+        (spot, device.files || own.may_be_anywhere)
     }
 
     /// Prefetches the entries that [`Owners::of_vm`] reads; the result has no meaning.
@@ -203,14 +227,29 @@ impl Owners {
         Some(own.disks[device.only? as usize].vdisk)
     }
 
-    /// True if any disk lies on only a part of a whole device of this many sectors.
-    pub fn divide(&self, disk: u32, sectors: u64) -> bool {
-        self.vms.iter().any(|own| {
-            let mut devices = own.devices.iter().filter(|d| d.disk == disk);
-            let shared = own.disks.iter().flat_map(|d| &d.layout.pieces);
-            let mut shared = shared.filter(|p| p.shared && p.device == disk);
-            devices.any(|d| !d.spans.are_one(sectors)) || shared.next().is_some()
-        })
+    /// The position of a VM.
+    pub fn position(&self, name: Symbol) -> Option<u32> {
+        let at = self.snapshot.vms.iter().position(|vm| vm.name == name)?;
+        Some(at as u32)
+    }
+
+    /// The VMs with a disk on a disk of the host, or possibly soon, by name.
+    pub fn vms_on(&self, disk: u32) -> Vec<(Symbol, Arc<VmDisks>)> {
+        let named = self.snapshot.vms.iter().zip(&self.vms);
+        let on = named
+            .filter(|(_, own)| own.may_be_anywhere || own.devices.iter().any(|d| d.disk == disk));
+        on.map(|(vm, own)| (vm.name, own.clone())).collect()
+    }
+
+    /// True if images in files of this VM are on a disk of the host.
+    pub fn has_files_of(&self, vm: u32, disk: u32) -> bool {
+        let own = self.vms.get(vm as usize);
+        own.is_some_and(|own| own.has_files_on(disk))
+    }
+
+    /// True if images in files of any VM are on a disk of the host.
+    pub fn has_files_on(&self, disk: u32) -> bool {
+        self.vms.iter().any(|own| own.has_files_on(disk))
     }
 
     /// The owner of a location among all disks, and whether images in files are on that device.
@@ -232,6 +271,7 @@ impl Owners {
         let mut spans = Vec::new();
         for (vm, own) in self.vms.iter().enumerate() {
             let first = all.disks.len() as u32;
+            all.files |= own.may_be_anywhere;
             let disks = 0..own.disks.len() as u32;
             all.disks.extend(disks.map(|d| (vm as u32, d)));
             for device in own.devices.iter().filter(|d| d.disk == disk) {
@@ -307,7 +347,40 @@ impl VmDisks {
             }
         };
         let devices = spans.into_iter().map(device).collect();
-        VmDisks { disks, devices }
+        let is_empty = |known: &Known| known.in_file && known.layout.pieces.is_empty();
+        VmDisks {
+            may_be_anywhere: disks.iter().any(is_empty),
+            disks,
+            devices,
+        }
+    }
+
+    /// True if images in files are on a disk of the host, or possibly soon.
+    pub fn has_files_on(&self, disk: u32) -> bool {
+        self.may_be_anywhere || self.devices.iter().any(|d| d.disk == disk && d.files)
+    }
+
+    /// The disk as the VM sees it, and whether it was found by the extents of a file.
+    pub fn disk(&self, at: u32) -> (Symbol, bool) {
+        let known = &self.disks[at as usize];
+        (known.vdisk, known.in_file)
+    }
+
+    /// What the VM has on a disk of the host: the first sector, the sector after the last one, and
+    /// what it is there.
+    pub fn laid_on(&self, disk: u32) -> impl Iterator<Item = (u64, u64, LaidOn)> {
+        let devices = self.devices.iter().filter(move |d| d.disk == disk);
+        let own = devices.flat_map(|d| d.spans.iter()).map(|span| {
+            let laid = match span.owner {
+                SEVERAL => LaidOn::Several,
+                owner => LaidOn::Disk(owner),
+            };
+            (span.first, span.end, laid)
+        });
+        let pieces = self.disks.iter().flat_map(|d| &d.layout.pieces);
+        let shared = pieces.filter(move |p| p.shared && p.device == disk);
+        let shared = shared.map(|p| (p.sector, p.sector.saturating_add(p.sectors), LaidOn::Shared));
+        own.chain(shared)
     }
 
     fn spot(&self, vm: u32, disk: u32, vsector: u64) -> Spot {

@@ -94,19 +94,6 @@ impl Spans {
         self.spans.get(start as usize).map_or(0, |span| span.end)
     }
 
-    /// True if all of `sectors` sectors from the first one on have the same, only owner.
-    pub fn are_one(&self, sectors: u64) -> bool {
-        let owner = self.spans.first().map_or(SEVERAL, |span| span.owner);
-        let mut reached = 0;
-        for span in &self.spans {
-            if span.owner != owner || span.first != reached {
-                return false;
-            }
-            reached = span.end;
-        }
-        owner != SEVERAL && reached >= sectors
-    }
-
     /// All intervals.
     pub fn iter(&self) -> impl Iterator<Item = &Span> {
         self.spans.iter()
@@ -185,18 +172,6 @@ mod tests {
             (None, None, Some(1), None)
         );
         assert_eq!(Spans::new(Vec::new()).find(0), None);
-    }
-
-    #[test]
-    fn a_device_is_one_where_one_owner_has_all_of_it() {
-        let one = Spans::new(vec![span(0, 16, 1, 8), span(16, 32, 1, 0)]);
-        assert!(one.are_one(32) && !one.are_one(33));
-        let apart = Spans::new(vec![span(0, 16, 1, 0), span(17, 32, 1, 0)]);
-        let later = Spans::new(vec![span(1, 32, 1, 0)]);
-        let two = Spans::new(vec![span(0, 16, 1, 0), span(16, 32, 2, 0)]);
-        let shared = Spans::new(vec![span(0, 32, 1, 0), span(0, 32, 2, 0)]);
-        let all = [apart, later, two, shared, Spans::default()];
-        assert!(all.iter().all(|spans| !spans.are_one(32)));
     }
 
     fn any_spans() -> impl Strategy<Value = Vec<Span>> {

@@ -90,12 +90,9 @@ impl Plans {
         plan::poll_interval(self.plans(), poll_interval)
     }
 
-    /// The marks of a device for the kernel programs: bit 8 + i, fold i may fold its requests, if
-    /// `single_owner`, which means that there is one owner only, permits it.
-    pub fn marks(&self, single_owner: bool) -> u32 {
-        let folds = self.folds.iter().enumerate();
-        let may = folds.map(|(i, p)| u32::from(single_owner || !p.owner) << (8 + i));
-        may.sum()
+    /// True if the owners of requests must be determined for any of them.
+    pub fn by_owner(&self) -> bool {
+        self.folds.iter().any(|fold| fold.owner)
     }
 
     /// The folds that run in the kernel and those that do not, as text.
@@ -133,7 +130,6 @@ impl BlockFold {
         };
         let mut plan = Plan::new(number, demand, types.collect(), measure);
         plan.kernel.keys = keys.iter().fold(0, |all, key| all | key.bits());
-        plan.kernel.marked = owner;
         Ok(BlockFold { plan, keys, owner })
     }
 
@@ -148,7 +144,6 @@ impl BlockFold {
         if self.owner && !needs.columns.owner {
             // No inventory: all owners are NULL, at every location.
             self.owner = false;
-            self.plan.kernel.marked = false;
             self.plan.kernel.keys = self.keys.iter().fold(0, |all, key| match key {
                 Key::Vm | Key::Vdisk => all,
                 key => all | key.bits(),
@@ -167,7 +162,9 @@ impl BlockFold {
         let keys: Vec<&str> = keys.map(|key| name(&|c| c.key == Some(*key))).collect();
         let measure = |number| name(&|c| c.measure.is_some_and(|m| m as u8 == number));
         let only = match self.owner {
-            true => "; requests of a disk that several VMs share are transferred as rows",
+            true => {
+                "; requests outside of the known extents of image files are transferred as rows"
+            }
             false => "",
         };
         format!("{}{only}", self.plan.line(&keys, measure))
@@ -184,7 +181,9 @@ impl Key {
             Key::Comm => key::COMM,
             Key::Cgroup => key::CGROUP,
             // As attribution::Attribution decides; it treats flushes and discards separately.
-            Key::Vm | Key::Vdisk => key::DEVICE | key::PID | key::CGROUP | key::KERNEL | key::OP,
+            Key::Vm | Key::Vdisk => {
+                key::DEVICE | key::OWNERS | key::PID | key::CGROUP | key::KERNEL | key::OP
+            }
             Key::Kind | Key::Host | Key::Level => 0,
         }
     }
@@ -288,10 +287,10 @@ mod tests {
     fn owners_are_determined_only_where_they_are_known() {
         let asked = demand(&["vm", "pdisk"], &[], Vec::new());
         let known = plans(std::slice::from_ref(&asked), true);
-        assert!(known.folds[0].owner && known.folds[0].plan.kernel.marked);
-        assert_eq!((known.marks(true), known.marks(false)), (1 << 8, 0));
+        assert!(known.folds[0].owner && known.by_owner());
+        assert!(known.folds[0].plan.kernel.keys & key::OWNERS != 0);
         let unknown = plans(&[asked], false);
         assert_eq!(unknown.folds[0].plan.kernel.keys, key::DEVICE);
-        assert_eq!(unknown.marks(false), 1 << 8);
+        assert!(!unknown.by_owner());
     }
 }

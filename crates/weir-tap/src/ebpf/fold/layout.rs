@@ -66,6 +66,8 @@ pub mod cell {
     pub const OP_SHIFT: u32 = 32;
     /// Set if a kernel thread submitted the request.
     pub const KERNEL: u64 = 1 << 40;
+    /// Position of the owners in the second word of the key.
+    pub const OWNERS_SHIFT: u32 = 32;
 }
 
 /// Positions in `struct fold_block`, in 8-byte words.
@@ -96,6 +98,8 @@ pub mod key {
     pub const CGROUP: u32 = 16;
     /// Set if a kernel thread submitted the request.
     pub const KERNEL: u32 = 32;
+    /// The virtual disks at its sectors.
+    pub const OWNERS: u32 = 64;
 }
 
 /// `enum measure`.
@@ -175,8 +179,6 @@ pub struct Fold {
     pub keys: u32,
     /// The demand's clauses, a bit each.
     pub clauses: u8,
-    /// True if it applies only to devices that are marked for it.
-    pub marked: bool,
     /// The flag, of `flag`, of records that were folded.
     pub flag: u8,
     /// The aggregates.
@@ -232,7 +234,7 @@ impl Fold {
         out.extend(self.interval_ns.to_ne_bytes());
         out.extend(self.keys.to_ne_bytes());
         let calls = self.calls.len() as u8;
-        out.extend([self.clauses, calls, self.marked.into(), self.flag]);
+        out.extend([self.clauses, calls, self.flag, 0]);
         for call in &self.calls {
             let slots = call.limit_slots();
             let limits_log = slots.checked_ilog2().unwrap_or(0) as u8;

@@ -197,6 +197,11 @@ impl Folds {
             .collect()
     }
 
+    /// True if each processor was observed not to be folding, since this was called.
+    pub fn is_quiet(&self) -> bool {
+        self.tables.is_quiet()
+    }
+
     /// Events that were folded and for which no record was written.
     pub fn unrecorded(&self) -> i64 {
         self.tables.unrecorded() as i64

@@ -1,7 +1,5 @@
 //! [`Naming`]: maps the numbers by which kernel programs group to the names used in rows.
 
-use std::collections::HashSet;
-
 use weir_model::{EventKind, Level, Op, Symbol};
 
 use super::NameGroups;
@@ -9,13 +7,9 @@ use super::block::{BlockFold, Key};
 use super::groups::Named;
 use super::layout::cell;
 use super::tables::RawKey;
-use crate::ebpf::attribution::{Attribution, Owner};
+use crate::ebpf::attribution::{Attribution, By, Location, Owner, Request};
 use crate::ebpf::devices::Devices;
-use crate::ebpf::layout::{Record, Submitter, UNKNOWN, flag, kind};
 use crate::ebpf::rows::Names;
-
-/// A location where no disk has a sector.
-const NOWHERE: u64 = UNKNOWN - 1;
 
 /// The sources of names.
 #[derive(Debug)]
@@ -28,8 +22,6 @@ pub struct Naming<'a> {
     pub names: &'a mut Names,
     /// Names of VMs and their disks.
     pub attribution: Option<&'a mut Attribution>,
-    /// The disks on which the owner of a request does not depend on its sector.
-    pub single_owner: &'a HashSet<u32>,
 }
 
 /// The key of a group of requests. Keys that the fold does not use are 0.
@@ -47,6 +39,8 @@ struct GroupKey {
     cgroup: u64,
     /// Command name.
     comm: [u64; 2],
+    /// The set of virtual disks at its sectors.
+    owners: u16,
 }
 
 impl GroupKey {
@@ -58,6 +52,7 @@ impl GroupKey {
             pid: raw[1] as u32,
             cgroup: raw[2],
             comm: [raw[3], raw[4]],
+            owners: (raw[1] >> cell::OWNERS_SHIFT) as u16,
         }
     }
 }
@@ -96,42 +91,25 @@ impl Naming<'_> {
         }
     }
 
-    /// The owners of each group's requests. If a disk was divided among VMs since they were folded,
-    /// the VM's disk is unknown.
+    /// The owner of each group's requests.
     fn owners(&mut self, keys: &[GroupKey]) -> Vec<Owner> {
         let Some(attribution) = &mut self.attribution else {
             return Vec::new();
         };
-        let disks = keys.iter().map(|key| self.devices.place(key.device).disk);
-        let disks: Vec<u32> = disks.collect();
-        let record = |(key, disk): (&GroupKey, &u32)| Record {
-            device: key.device,
-            kind: kind::RESPONSE,
-            op: key.op,
-            flags: if key.by_kernel { flag::KERNEL } else { 0 },
-            bytes: 512,
-            sector: match usize::from(key.op) {
-                op if op == Op::Flush as usize => UNKNOWN,
-                _ if self.single_owner.contains(disk) => 0,
-                _ => NOWHERE,
+        let requests = keys.iter().map(|key| Request {
+            by: By {
+                pid: key.pid,
+                by_kernel: key.by_kernel,
+                cgroup: key.cgroup,
             },
-            ..Record::default()
-        };
-        let records: Vec<Record> = keys.iter().zip(&disks).map(record).collect();
-        let submitter = |key: &GroupKey| Submitter {
-            cgroup: key.cgroup,
-            comm: key.comm,
-            pid: key.pid,
-        };
-        let submitters: Vec<Submitter> = keys.iter().map(submitter).collect();
-        let mut owners = Vec::new();
-        attribution.attribute(
-            (0u32..).zip(disks),
-            &records,
-            &submitters,
-            &mut self.names.cgroups,
-            &mut owners,
-        );
-        owners
+            op: key.op,
+            disk: self.devices.place(key.device).disk,
+            location: match usize::from(key.op) == Op::Flush as usize {
+                true => Location::Nowhere,
+                false => Location::Among(key.owners),
+            },
+        });
+        let requests: Vec<Request> = requests.collect();
+        attribution.owners_of(&requests, &mut self.names.cgroups)
     }
 }

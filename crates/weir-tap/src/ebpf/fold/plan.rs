@@ -68,7 +68,6 @@ impl Plan {
             interval_ns: fold.interval as u64,
             keys: 0,
             clauses: 0,
-            marked: false,
             flag: 0,
             calls: Vec::new(),
         };

@@ -103,13 +103,19 @@ impl Tables {
     /// Closes a window; true if no program is still updating it.
     pub fn close(&self, fold: usize, window: usize) -> bool {
         self.windows.words()[fold * 2 + window].store(0, Ordering::Relaxed);
+        self.is_quiet()
+    }
+
+    /// True if each processor was observed not to be busy after the stores before this call: a
+    /// program that becomes busy later sees these.
+    pub fn is_quiet(&self) -> bool {
         // Before the marks are read. The programs set theirs, with an equally strong barrier,
         // before they check which window is open: at least one side sees the other.
         fence(Ordering::SeqCst);
-        (0..self.processors).all(|cpu| self.is_quiet(cpu))
+        (0..self.processors).all(|cpu| self.is_quiet_on(cpu))
     }
 
-    fn is_quiet(&self, cpu: usize) -> bool {
+    fn is_quiet_on(&self, cpu: usize) -> bool {
         let busy = self.state(cpu, cpu::BUSY);
         for _ in 0..LOOKS_MAX {
             if busy.load(Ordering::Acquire) == 0 {

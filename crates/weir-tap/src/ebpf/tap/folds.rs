@@ -1,24 +1,20 @@
 //! The groups of a [`BlockTap`]: reads them from the kernel, names and delivers them, and
 //! determines where groups may be folded.
 
-use std::collections::HashSet;
+use std::sync::Arc;
 
 use weir_model::Folded;
 
 use super::BlockTap;
 use crate::TapEvent;
-use crate::ebpf::attribution::Attribution;
+use crate::ebpf::attribution::Extent;
 use crate::ebpf::fold::{Folds, Naming};
 
 impl BlockTap {
     /// Reads the groups of intervals that are complete at `settled_ns`. The watermark may advance
     /// up to the returned time.
     pub(super) fn fold_up(&mut self, settled_ns: u64) -> u64 {
-        let changed = self.attribution.as_mut().is_some_and(Attribution::refresh);
-        if changed && self.plans.folds.iter().any(|p| p.owner) {
-            self.find_single_owner();
-            self.write_devices();
-        }
+        self.write_extents();
         match self.folds() {
             Some((folds, mut naming)) => folds.advance(settled_ns, &mut naming),
             None => settled_ns,
@@ -41,7 +37,6 @@ impl BlockTap {
             devices: &self.devices,
             names: &mut self.names,
             attribution: self.attribution.as_mut(),
-            single_owner: &self.single_owner,
         };
         Some((folds, naming))
     }
@@ -58,24 +53,65 @@ impl BlockTap {
             .extend(folded.map(|(demand, folded)| TapEvent::Folded { demand, folded }));
     }
 
-    /// Finds the disks on which the owner of a request does not depend on its location.
-    pub(super) fn find_single_owner(&mut self) {
-        let Some(attribution) = &self.attribution else {
-            return;
+    /// The extents of the virtual disks on each disk of the host, by its row in the counters.
+    pub(super) fn extents(&mut self) -> Vec<(u32, Arc<[Extent]>)> {
+        let Some(attribution) = &mut self.attribution else {
+            return Vec::new();
         };
-        let whole = |disk: &u32| {
-            let sectors = self.devices.sectors(*disk);
-            sectors.is_some_and(|sectors| !attribution.divides(*disk, sectors))
-        };
-        let disks = self.devices.iter().map(|d| d.disk);
-        let disks: HashSet<u32> = disks.collect();
-        self.single_owner = disks.into_iter().filter(whole).collect();
+        let disks = self
+            .devices
+            .iter()
+            .filter(|d| d.number == d.disk && d.index != 0);
+        let extents = disks.filter_map(|disk| {
+            let sectors = self.devices.sectors(disk.number)?;
+            Some((disk.index, attribution.extents(disk.number, sectors)))
+        });
+        extents.collect()
     }
 
-    /// Marks for the kernel side which devices are demanded, and where groups may be folded.
+    /// Writes the extents for the kernel side, if the inventory or the devices have changed and
+    /// groups depend on them.
+    pub(super) fn write_extents(&mut self) {
+        let Some(attribution) = self.attribution.as_mut().filter(|_| self.plans.by_owner()) else {
+            return;
+        };
+        attribution.refresh();
+        let generation = Some(attribution.generation());
+        let is_quiet = |live: &super::Live| live.folds.as_ref().is_some_and(Folds::is_quiet);
+        if self.extents_of == generation || !self.live.as_ref().is_some_and(is_quiet) {
+            return;
+        }
+        let extents = self.extents();
+        let extents: Vec<(u32, &[Extent])> = extents.iter().map(|(row, e)| (*row, &**e)).collect();
+        let tables = self
+            .live
+            .as_mut()
+            .and_then(|live| live.programs.extents.as_mut());
+        if let Some(tables) = tables {
+            self.extents_without_room = tables.write(&extents);
+            self.extents_of = generation;
+        }
+    }
+
+    /// A sentence about the disks whose extents have no room, if there are any.
+    pub(super) fn without_room(&self) -> Option<String> {
+        let rows = &self.extents_without_room;
+        let disks = self.devices.wanted_disks().into_iter();
+        let disks = disks.filter(|disk| rows.contains(&disk.index));
+        let paths: Vec<&str> = disks.map(|disk| disk.path.as_str()).collect();
+        (!paths.is_empty()).then(|| {
+            format!(
+                "the kernel programs have no room for all extents of image files: requests of {} \
+                 are transferred as rows",
+                paths.join(", ")
+            )
+        })
+    }
+
+    /// Marks for the kernel side which devices are demanded.
     pub(super) fn write_devices(&mut self) {
         if let Some(live) = &mut self.live {
-            live.write_devices(&self.devices, &self.plans, &self.single_owner);
+            live.write_devices(&self.devices);
         }
     }
 }

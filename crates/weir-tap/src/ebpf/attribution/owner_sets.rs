@@ -1,0 +1,357 @@
+//! [`OwnerSets`]: the sets of virtual disks that extents belong to, by number, so that kernel
+//! programs can group requests by them.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use weir_model::Symbol;
+
+use super::owners::{LaidOn, Owners, Spot, VmDisks};
+use super::spans::NO_SECTOR;
+
+/// Numbers of sets as in `extents.h`.
+pub mod set {
+    /// It depends on the request.
+    pub const UNKNOWN: u16 = 0;
+    /// No disk.
+    pub const NONE: u16 = 1;
+}
+
+/// Sectors of a disk of the host up to the next extent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Extent {
+    /// The first sector.
+    pub first: u64,
+    /// The number of the set of virtual disks there.
+    pub owners: u16,
+}
+
+/// The virtual disks at a location. The same at all of its sectors, so that it determines the owner
+/// of a request together with the submitter.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+struct OwnerSet {
+    /// By VM; `None` is several disks of it.
+    disks: Vec<(Symbol, Option<At>)>,
+    /// Also of other files.
+    shared: bool,
+}
+
+/// A virtual disk at a location.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct At {
+    vdisk: Symbol,
+    in_file: bool,
+}
+
+/// All sets so far. A number keeps its meaning, since groups of an earlier inventory may have it.
+#[derive(Debug)]
+pub struct OwnerSets {
+    sets: Vec<OwnerSet>,
+    numbers: HashMap<OwnerSet, u16>,
+    /// The extents of each disk of the host, as of the last call.
+    disks: HashMap<u32, Known>,
+}
+
+/// Extents, and what they were determined from.
+#[derive(Debug)]
+struct Known {
+    sectors: u64,
+    vms: Vec<(Symbol, Arc<VmDisks>)>,
+    extents: Arc<[Extent]>,
+}
+
+impl Default for OwnerSets {
+    fn default() -> OwnerSets {
+        let sets = vec![OwnerSet::default(); 1 + usize::from(set::NONE)];
+        OwnerSets {
+            sets,
+            numbers: HashMap::from([(OwnerSet::default(), set::NONE)]),
+            disks: HashMap::new(),
+        }
+    }
+}
+
+impl OwnerSets {
+    /// The extents of a disk of the host with this number of sectors, from sector 0 on. Where a
+    /// file may grow, the owners are unknown.
+    pub fn extents(&mut self, owners: &Owners, disk: u32, sectors: u64) -> Arc<[Extent]> {
+        let vms = owners.vms_on(disk);
+        let is_same = |known: &&Known| {
+            let same = |((a, own), (b, other)): (&(Symbol, Arc<VmDisks>), &(Symbol, _))| {
+                a == b && Arc::ptr_eq(own, other)
+            };
+            known.sectors == sectors
+                && known.vms.len() == vms.len()
+                && known.vms.iter().zip(&vms).all(same)
+        };
+        if let Some(known) = self.disks.get(&disk).filter(is_same) {
+            return known.extents.clone();
+        }
+        let extents: Arc<[Extent]> = self.determine(&vms, disk, sectors).into();
+        let known = Known {
+            sectors,
+            vms,
+            extents: extents.clone(),
+        };
+        self.disks.insert(disk, known);
+        extents
+    }
+
+    fn determine(
+        &mut self,
+        vms: &[(Symbol, Arc<VmDisks>)],
+        disk: u32,
+        sectors: u64,
+    ) -> Vec<Extent> {
+        let gap = match vms.iter().any(|(_, own)| own.has_files_on(disk)) {
+            true => set::UNKNOWN,
+            false => set::NONE,
+        };
+        // Where an interval begins, and where it ends.
+        let mut ends: Vec<(u64, bool, usize, LaidOn)> = Vec::new();
+        for (vm, (_, own)) in vms.iter().enumerate() {
+            for (from, to, laid) in own.laid_on(disk).filter(|(from, to, _)| from < to) {
+                ends.extend([(from, true, vm, laid), (to, false, vm, laid)]);
+            }
+        }
+        ends.sort_unstable_by_key(|(sector, ..)| *sector);
+        // The intervals at a sector, each with its number.
+        let mut here: BTreeMap<(usize, LaidOn), u32> = BTreeMap::new();
+        let mut extents = Vec::new();
+        let mut add = |first: u64, owners: u16| {
+            let last = extents.last().map(|e: &Extent| e.owners);
+            if first < sectors && last != Some(owners) {
+                extents.push(Extent { first, owners });
+            }
+        };
+        let first = ends.first().map(|(sector, ..)| *sector);
+        if first != Some(0) {
+            add(0, gap);
+        }
+        for at in ends.chunk_by(|a, b| a.0 == b.0) {
+            for (_, begins, vm, laid) in at {
+                let number = here.entry((*vm, *laid)).or_insert(0);
+                *number = if *begins { *number + 1 } else { *number - 1 };
+                if *number == 0 {
+                    here.remove(&(*vm, *laid));
+                }
+            }
+            let owners = match here.is_empty() {
+                true => gap,
+                false => self.number(OwnerSet::of(vms, here.keys())),
+            };
+            add(at[0].0, owners);
+        }
+        extents
+    }
+
+    /// The number of a set; unknown if there is none left.
+    fn number(&mut self, set: OwnerSet) -> u16 {
+        if let Some(number) = self.numbers.get(&set) {
+            return *number;
+        }
+        let Ok(number) = u16::try_from(self.sets.len()) else {
+            return set::UNKNOWN;
+        };
+        self.sets.push(set.clone());
+        self.numbers.insert(set, number);
+        number
+    }
+
+    /// As [`Owners::of_vm`], for a location with this set; `vm` is the name and its position.
+    pub fn of_vm(&self, number: u16, (name, vm): (Symbol, u32)) -> Spot {
+        let set = &self.sets[usize::from(number)];
+        match set.disks.iter().find(|(owner, _)| *owner == name) {
+            Some((_, at)) => at.map_or(Spot::Shared, |at| at.spot(vm)),
+            None => Spot::Nowhere,
+        }
+    }
+
+    /// As [`Owners::of_all`], for a location with this set. `position` is the position of a VM.
+    pub fn of_all(&self, number: u16, position: impl Fn(Symbol) -> Option<u32>) -> Spot {
+        let set = &self.sets[usize::from(number)];
+        match (&set.disks[..], set.shared) {
+            ([], false) => Spot::Nowhere,
+            ([(vm, Some(at))], false) => position(*vm).map_or(Spot::Nowhere, |vm| at.spot(vm)),
+            _ => Spot::Shared,
+        }
+    }
+}
+
+impl OwnerSet {
+    fn of<'a>(
+        vms: &[(Symbol, Arc<VmDisks>)],
+        laid: impl Iterator<Item = &'a (usize, LaidOn)>,
+    ) -> OwnerSet {
+        let mut set = OwnerSet::default();
+        for (vm, laid) in laid {
+            let (name, own) = &vms[*vm];
+            let at = match laid {
+                LaidOn::Shared => {
+                    set.shared = true;
+                    continue;
+                }
+                LaidOn::Several => None,
+                LaidOn::Disk(disk) => {
+                    let (vdisk, in_file) = own.disk(*disk);
+                    Some(At { vdisk, in_file })
+                }
+            };
+            match set.disks.iter_mut().find(|(owner, _)| owner == name) {
+                Some((_, known)) => *known = None,
+                None => set.disks.push((*name, at)),
+            }
+        }
+        set.disks.sort_by_key(|(owner, _)| owner.id());
+        set
+    }
+}
+
+impl At {
+    fn spot(self, vm: u32) -> Spot {
+        Spot::Disk {
+            vm,
+            vdisk: self.vdisk,
+            vsector: NO_SECTOR,
+            in_file: self.in_file,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use weir_model::inventory::{Disk, FoundBy, Vm, VmKind};
+
+    use super::super::owners::Target;
+    use super::*;
+    use crate::inventory::{DiskLayout, LaidDisk, Piece, Snapshot};
+
+    const DISK: u32 = 8 << 20;
+    const SECTORS: u64 = 120;
+
+    /// A disk of a VM: in a file or not, and its pieces with whether they are shared.
+    type Laid = (u32, bool, Vec<(u64, u64, bool)>);
+
+    fn inventory(disks: &[Laid]) -> Owners {
+        let laid = disks.iter().enumerate().map(|(i, (vm, in_file, pieces))| {
+            let found_by = if *in_file {
+                FoundBy::Extents
+            } else {
+                FoundBy::Device
+            };
+            let piece = |&(sector, sectors, shared): &(u64, u64, bool)| Piece {
+                device: DISK,
+                sector,
+                sectors,
+                vsector: Some(sector),
+                shared,
+            };
+            let mut pieces: Vec<Piece> = pieces.iter().map(piece).collect();
+            pieces.sort();
+            LaidDisk {
+                disk: Disk::new(&format!("vm{vm}"), &format!("/dev/vd{i}"), found_by, "test"),
+                vm: *vm,
+                tapdisk: None,
+                control: None,
+                layout: Arc::new(DiskLayout { pieces }),
+            }
+        });
+        let vm = |vm: u32| Vm::new(&format!("vm{vm}"), VmKind::Qemu, "test");
+        let snapshot = Snapshot {
+            disks: laid.collect(),
+            vms: (0..3).map(vm).collect(),
+            ..Snapshot::default()
+        };
+        Owners::new(Arc::new(snapshot), &Owners::default())
+    }
+
+    /// The number of the extent that has these sectors, as the programs find it.
+    fn find(extents: &[Extent], sector: u64, sectors: u64) -> u16 {
+        let at = extents.partition_point(|e| e.first <= sector) - 1;
+        match extents.get(at + 1) {
+            Some(next) if sector + sectors > next.first => set::UNKNOWN,
+            _ => extents[at].owners,
+        }
+    }
+
+    /// Without the sector, which groups do not have.
+    fn spot(spot: Spot) -> Spot {
+        match spot {
+            Spot::Disk {
+                vm, vdisk, in_file, ..
+            } => Spot::Disk {
+                vm,
+                vdisk,
+                in_file,
+                vsector: NO_SECTOR,
+            },
+            other => other,
+        }
+    }
+
+    fn any_disks() -> impl Strategy<Value = Vec<Laid>> {
+        let piece = (0..SECTORS, 1..30u64, prop::bool::weighted(0.1));
+        let disk = (0..3u32, any::<bool>(), prop::collection::vec(piece, 1..6));
+        prop::collection::vec(disk, 0..5)
+    }
+
+    proptest! {
+        #[test]
+        fn the_owner_of_an_extent_is_that_of_each_request_in_it(disks in any_disks()) {
+            let mut owners = inventory(&disks);
+            let mut sets = OwnerSets::default();
+            let extents = sets.extents(&owners, DISK, SECTORS);
+            prop_assert_eq!(extents[0].first, 0);
+            prop_assert!(extents.windows(2).all(|e| e[0].first < e[1].first && e[0].owners != e[1].owners));
+            let files = owners.has_files_on(DISK);
+            for (sector, sectors) in (0..SECTORS).flat_map(|s| [1, 2, 7, 25].map(|n| (s, n))) {
+                if sector + sectors > SECTORS {
+                    continue;
+                }
+                let target = Target::new(DISK, sector, sectors);
+                let number = find(&extents, sector, sectors);
+                let (all, _) = owners.of_all(target);
+                if number == set::UNKNOWN {
+                    let is_gap = all == Spot::Nowhere && files;
+                    let ends = extents.iter().any(|e| e.first > sector && e.first < sector + sectors);
+                    prop_assert!(is_gap || ends, "{sector} {sectors} {all:?}");
+                    continue;
+                }
+                let position = |name: Symbol| owners.position(name);
+                prop_assert_eq!(sets.of_all(number, position), spot(all), "{} {}", sector, sectors);
+                for vm in 0..3 {
+                    let (own, _) = owners.of_vm(vm, target);
+                    let name = owners.name(vm).unwrap();
+                    prop_assert_eq!(sets.of_vm(number, (name, vm)), spot(own), "{} {}", sector, sectors);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn numbers_keep_their_meaning_and_unchanged_disks_their_extents() {
+        let of = |sector| inventory(&[(0, true, vec![(sector, 10, false)])]);
+        let mut sets = OwnerSets::default();
+        let (before, after) = (of(10), of(20));
+        let first = sets.extents(&before, DISK, SECTORS);
+        assert!(Arc::ptr_eq(&first, &sets.extents(&before, DISK, SECTORS)));
+        let second = sets.extents(&after, DISK, SECTORS);
+        assert_eq!((first[1].first, second[1].first), (10, 20));
+        assert_eq!(first[1].owners, second[1].owners);
+        assert_eq!(first[0].owners, set::UNKNOWN, "the file may grow there");
+    }
+
+    #[test]
+    fn a_disk_with_one_owner_has_one_extent() {
+        let mut sets = OwnerSets::default();
+        let whole = inventory(&[(0, false, vec![(0, SECTORS, false)])]);
+        assert_eq!(sets.extents(&whole, DISK, SECTORS).len(), 1);
+        let other = sets.extents(&whole, 9 << 20, SECTORS);
+        let none = Extent {
+            first: 0,
+            owners: set::NONE,
+        };
+        assert_eq!(*other, [none]);
+    }
+}

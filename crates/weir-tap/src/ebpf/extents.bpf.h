@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: (BSD-2-Clause OR GPL-2.0) */
+/*
+ * Finds the virtual disks at the sectors of a request, as a number that user space has assigned. So the
+ * requests of a disk of the host that several VMs share are folded into groups of each virtual disk.
+ *
+ * User space writes the extents of all disks into the half of the table that is not in use, and then the
+ * ranges, each with one store. It writes into a half again once each processor was observed not to be busy
+ * (groups.bpf.h), since a range is read only while it is.
+ */
+#ifndef WEIR_EXTENTS_BPF_H
+#define WEIR_EXTENTS_BPF_H
+
+#include "base.bpf.h"
+#include "extents.h"
+
+/*
+ * The lines of each disk, by its row in the counters: the first line above the 32 bits of their number.
+ * Without lines, the upper half is the number of the set of the whole disk.
+ */
+TABLE(extent_ranges, sizeof(__u64));
+TABLE(extent_lines, sizeof(struct extent_line));
+
+static __always_inline struct extent_line *line_at(__u32 line)
+{
+	return bpf_map_lookup_elem(&extent_lines, &line);
+}
+
+/* The set of the disks that have all `bytes` bytes from `sector` on. */
+SUBPROGRAM __u32 owners_of(__u32 row, __u64 sector, __u32 bytes)
+{
+	__u64 *range = bpf_map_lookup_elem(&extent_ranges, &row), later, at;
+	__u32 first, count, half, step, i;
+	struct extent_line *line;
+
+	if (!range)
+		return OWNERS_UNKNOWN;
+	at = *(volatile __u64 *)range;
+	first = at >> 32;
+	count = at;
+	if (!count)
+		return first;
+	if (sector == UNKNOWN)
+		return OWNERS_NONE;
+	for (step = 0; step <= LINES_LOG && count > 1; step++) {
+		half = count / 2;
+		line = line_at(first + half);
+		if (!line)
+			return OWNERS_UNKNOWN;
+		later = exceeds(line->extents[0] >> OWNERS_BITS, sector);
+		first += half & ((__u32)later - 1);
+		count -= half;
+	}
+	line = line_at(first);
+	if (!line)
+		return OWNERS_UNKNOWN;
+	at = 0;
+#pragma unroll
+	for (i = 1; i < LINE_EXTENTS; i++)
+		at += 1 - exceeds(line->extents[i] >> OWNERS_BITS, sector);
+	later = at + 1;
+	opaque(at);
+	opaque(later);
+	if (sector + (bytes >> 9) > line->extents[later & 7] >> OWNERS_BITS)
+		return OWNERS_UNKNOWN;
+	return line->extents[at & 7] & ((1 << OWNERS_BITS) - 1);
+}
+
+#endif
