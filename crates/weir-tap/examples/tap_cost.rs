@@ -399,7 +399,10 @@ fn pretended(disk: &LoopDisk) -> Arc<InventoryWatch> {
                 ORIGIN,
             ),
             vm,
-            layout: Arc::new(DiskLayout { pieces }),
+            layout: Arc::new(DiskLayout {
+                pieces,
+                grows_on: vec![device],
+            }),
         }
     };
     let all = (0..VMS).flat_map(|vm| (0..DISKS).map(move |disk| laid(vm, disk)));

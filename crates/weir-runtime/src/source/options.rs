@@ -238,7 +238,7 @@ impl SourceOptions {
         SourceSettings {
             live: self.live(),
             probes: self.lock_probes().clone(),
-            inventory: Arc::new(move || own.inventory()),
+            inventory: Arc::new(move || own.begin_inventory()),
             qemu_guard: match program {
                 Ok(program) => vec![program.into_os_string(), QEMU_GUARD.into()],
                 Err(_) => Vec::new(),
@@ -387,12 +387,19 @@ impl SourceOptions {
     /// # Errors
     /// When the host cannot be scanned.
     pub fn inventory(&self) -> Result<Arc<InventoryWatch>, TapError> {
+        let watch = self.begin_inventory()?;
+        watch.ready()?;
+        Ok(watch)
+    }
+
+    /// The same, without waiting for the first scan.
+    fn begin_inventory(&self) -> Result<Arc<InventoryWatch>, TapError> {
         let mut watch = self.watch.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(watch) = watch.as_ref().filter(|watch| watch.notice().is_none()) {
             return Ok(watch.clone());
         }
         // An agent keeps the right to start another process when one has ended.
-        let started = InventoryWatch::start(&WatchOptions {
+        let started = InventoryWatch::begin(&WatchOptions {
             declared: self.declared(),
             inspector: Some(inspector()),
             ..WatchOptions::default()

@@ -121,8 +121,8 @@ impl Devices {
         self.listed = listed;
         for mut device in read_sysfs() {
             let known = self.by_number.get(&device.number);
-            device.index = match known.or_else(|| self.by_number.get(&device.disk)) {
-                Some(known) => known.index,
+            device.index = match self.row_of(&device) {
+                Some(row) => row,
                 None if self.rows < self.rows_max => {
                     self.rows += 1;
                     self.rows - 1
@@ -136,6 +136,15 @@ impl Devices {
             }
         }
         changed
+    }
+
+    /// The row of the disk of `device`, if it has one. The number of an earlier device may be that of
+    /// a device on another disk now.
+    fn row_of(&self, device: &Device) -> Option<u32> {
+        let known = |number: u32| self.by_number.get(&number);
+        let same = known(device.number).filter(|known| known.disk == device.disk);
+        let disk = || known(device.disk).filter(|known| known.number == known.disk);
+        Some(same.or_else(disk)?.index)
     }
 
     /// The device with this number.
@@ -425,6 +434,34 @@ mod tests {
         assert_eq!(number_of("/dev/nvme0c1n1"), Some(259 << 20 | 3));
         assert_eq!(number_of("/dev/nvme0n1"), Some(259 << 20 | 1));
         assert_eq!(number_of("/dev/nvme0c0n1"), None);
+    }
+
+    #[test]
+    fn a_number_that_is_used_again_has_the_row_of_its_disk() {
+        let mut devices = Devices::new(DeviceChoice::All, Vec::new(), 0, 256);
+        let device = |minor: u32, disk: u32, index| Device {
+            number: 900 << 20 | minor,
+            path: Symbol::new("/dev/test"),
+            disk: 900 << 20 | disk,
+            sysfs: "/sys/block/none".into(),
+            leaf: true,
+            bio_based: false,
+            present: true,
+            index,
+            demands: 0,
+        };
+        for known in [device(0, 0, 101), device(1, 0, 101), device(2, 2, 102)] {
+            devices.by_number.insert(known.number, known);
+        }
+        let row = |minor, disk| devices.row_of(&device(minor, disk, 0));
+        assert_eq!(
+            (row(0, 0), row(1, 0), row(2, 2)),
+            (Some(101), Some(101), Some(102))
+        );
+        assert_eq!(row(3, 2), Some(102), "a new partition");
+        assert_eq!(row(1, 2), Some(102), "a partition of another disk");
+        assert_eq!(row(1, 1), None, "a disk with the number of a partition");
+        assert_eq!(row(4, 1), None, "a partition of it, which is not known yet");
     }
 
     #[test]

@@ -10,8 +10,8 @@
 #ifndef WEIR_EXTENTS_BPF_H
 #define WEIR_EXTENTS_BPF_H
 
-#include "base.bpf.h"
 #include "extents.h"
+#include "request.bpf.h"
 
 /*
  * The lines of each disk, by its row in the counters: the first line above the 32 bits of their number.
@@ -20,25 +20,47 @@
 TABLE(extent_ranges, sizeof(__u64));
 TABLE(extent_lines, sizeof(struct extent_line));
 
+/* The number of the VM of each set; 0 if it has disks of several, or none. */
+TABLE(owner_vms, sizeof(__u64));
+
+/* The processes of which user space knows whether they work for a VM, with enum process as the index. */
+TABLE(processes, sizeof(struct known));
+
 static __always_inline struct extent_line *line_at(__u32 line)
 {
 	return bpf_map_lookup_elem(&extent_lines, &line);
 }
 
-/* The set of the disks that have all `bytes` bytes from `sector` on. */
-SUBPROGRAM __u32 owners_of(__u32 row, __u64 sector, __u32 bytes)
+/* What is known of the process of a request. A kernel thread works for whomever the disks belong to. */
+static __always_inline __u32 process_of(const struct io *io)
+{
+	if (!io->pid || io->flags & FLAG_KERNEL)
+		return PROCESS_OTHER;
+	return marks_in(&processes, config.process_mask, io->pid).index;
+}
+
+/* False if a process of a VM is at disks of another VM: the sectors may be its own by now. */
+static __always_inline bool may_own(__u32 process, __u32 owners)
+{
+	__u64 *vm = bpf_map_lookup_elem(&owner_vms, &owners);
+
+	return process == PROCESS_OTHER || !vm || !*vm || *vm == process;
+}
+
+/* The set of the disks that have all `bytes` bytes from `sector` on, for a request of `process`. */
+SUBPROGRAM __u32 owners_of(__u32 row, __u64 sector, __u32 bytes, __u32 process)
 {
 	__u64 *range = bpf_map_lookup_elem(&extent_ranges, &row), later, at;
-	__u32 first, count, half, step, i;
+	__u32 first, count, half, step, i, owners;
 	struct extent_line *line;
 
-	if (!range)
+	if (!range || process == PROCESS_UNKNOWN)
 		return OWNERS_UNKNOWN;
 	at = *(volatile __u64 *)range;
 	first = at >> 32;
 	count = at;
 	if (!count)
-		return first;
+		return may_own(process, first) ? first : OWNERS_UNKNOWN;
 	if (sector == UNKNOWN)
 		return OWNERS_NONE;
 	for (step = 0; step <= LINES_LOG && count > 1; step++) {
@@ -62,7 +84,8 @@ SUBPROGRAM __u32 owners_of(__u32 row, __u64 sector, __u32 bytes)
 	opaque(later);
 	if (sector + (bytes >> 9) > line->extents[later & 7] >> OWNERS_BITS)
 		return OWNERS_UNKNOWN;
-	return line->extents[at & 7] & ((1 << OWNERS_BITS) - 1);
+	owners = line->extents[at & 7] & ((1 << OWNERS_BITS) - 1);
+	return may_own(process, owners) ? owners : OWNERS_UNKNOWN;
 }
 
 #endif

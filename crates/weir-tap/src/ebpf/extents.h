@@ -30,4 +30,10 @@ enum owners {
 	OWNERS_NONE = 1,	/* no virtual disk, or no sector */
 };
 
+/* What is known of a process. Greater numbers are those of VMs. */
+enum process {
+	PROCESS_UNKNOWN = 0,	/* it may belong to a new VM: user space decides */
+	PROCESS_OTHER = 1,	/* of no VM, or of several */
+};
+
 #endif

@@ -1,9 +1,12 @@
 //! [`ExtentTables`]: the extents of virtual disks on the disks of the host, for the programs that
 //! fold requests (`extents.bpf.h`).
 
+use std::collections::HashMap;
 use std::sync::atomic::Ordering;
 
 use super::attribution::{Extent, set};
+use super::layout::{KNOWN_BYTES, PROCESS_BUCKETS};
+use super::tables::Known;
 use crate::shared::Shared;
 
 /// Extents of a line.
@@ -12,8 +15,11 @@ const LINE_EXTENTS: usize = 7;
 /// Bytes of `struct extent_line`.
 const LINE_BYTES: usize = 64;
 
-/// Minimum and maximum number of lines for all disks.
-const LINES_RANGE: (usize, usize) = (1 << 13, 1 << 16);
+/// Lines for all disks.
+const LINES: u32 = 1 << 16;
+
+/// Numbers of sets.
+const SETS: u32 = 1 << OWNERS_BITS;
 
 /// Bits of the number of a set.
 const OWNERS_BITS: u32 = 16;
@@ -27,32 +33,40 @@ pub struct ExtentTables {
     ranges: Shared,
     lines: Shared,
     in_upper_half: bool,
+    owner_vms: Shared,
+    processes: Shared,
+    known_processes: Known,
+    /// The processes in the table, each with its number.
+    listed: HashMap<u32, u32>,
 }
 
 impl ExtentTables {
-    /// The number of lines for the extents of these disks, with room for more.
-    pub fn lines_for<'a>(disks: impl Iterator<Item = &'a [Extent]>) -> u32 {
-        let lines: usize = disks.map(lines_of).sum();
-        let (least, most) = LINES_RANGE;
-        (4 * lines).next_power_of_two().clamp(least, most) as u32
+    /// The number of values of the table called `table`, for this number of disks, if extents are
+    /// used; `None` if it is another one.
+    pub fn values(table: &str, disks: u32, are_used: bool) -> Option<u32> {
+        let values = match table {
+            "extent_ranges" => disks,
+            "extent_lines" => 2 * LINES,
+            "owner_vms" => SETS,
+            "processes" => PROCESS_BUCKETS,
+            _ => return None,
+        };
+        Some(if are_used { values } else { 1 })
     }
 
-    /// The number of values of the table called `table` for this number of disks and lines; `None`
-    /// if it is another one.
-    pub fn values(table: &str, disks: u32, lines: u32) -> Option<u32> {
-        match table {
-            "extent_ranges" => Some(disks),
-            "extent_lines" => Some(2 * lines),
-            _ => None,
-        }
-    }
-
-    /// Bytes of both tables; without lines there are none.
-    pub fn bytes(disks: u32, lines: u32) -> u64 {
-        match lines {
-            0 => 0,
-            lines => 8 * u64::from(disks) + 2 * u64::from(lines) * LINE_BYTES as u64,
-        }
+    /// Bytes of all tables.
+    pub fn bytes(disks: u32) -> u64 {
+        let bytes = [
+            ("extent_ranges", 8),
+            ("extent_lines", LINE_BYTES),
+            ("owner_vms", 8),
+            ("processes", KNOWN_BYTES),
+        ];
+        let of = |(table, bytes): (&str, usize)| {
+            let values = ExtentTables::values(table, disks, true).unwrap_or(0);
+            u64::from(values) * bytes as u64
+        };
+        bytes.into_iter().map(of).sum()
     }
 
     /// The tables; `map` maps the table of that name, with values of that size in bytes and that
@@ -63,13 +77,46 @@ impl ExtentTables {
     pub fn map<E>(
         map: &impl Fn(&str, usize, usize) -> Result<Shared, E>,
         disks: u32,
-        lines: u32,
     ) -> Result<ExtentTables, E> {
         Ok(ExtentTables {
             ranges: map("extent_ranges", 8, disks as usize)?,
-            lines: map("extent_lines", LINE_BYTES, 2 * lines as usize)?,
+            lines: map("extent_lines", LINE_BYTES, 2 * LINES as usize)?,
             in_upper_half: false,
+            owner_vms: map("owner_vms", 8, SETS as usize)?,
+            processes: map("processes", KNOWN_BYTES, PROCESS_BUCKETS as usize)?,
+            known_processes: Known::default(),
+            listed: HashMap::new(),
         })
+    }
+
+    /// Removes the processes that are not among `known`, or have another number there.
+    pub fn forget_processes(&mut self, known: &HashMap<u32, u32>) {
+        let (table, slots) = (&self.processes, &mut self.known_processes);
+        self.listed.retain(|pid, number| {
+            let is_same = known.get(pid) == Some(number);
+            if !is_same {
+                slots.forget(table, u64::from(*pid));
+            }
+            is_same
+        });
+    }
+
+    /// Adds the processes of `known`, each with what is known of it. The extents of their VMs have
+    /// been written.
+    pub fn add_processes(&mut self, known: HashMap<u32, u32>) {
+        for (pid, number) in known {
+            if self.listed.insert(pid, number).is_none() {
+                let slots = &mut self.known_processes;
+                slots.insert(&self.processes, u64::from(pid), number, 0);
+            }
+        }
+    }
+
+    /// Writes the numbers of the VMs of all sets.
+    pub fn write_vms(&self, vms: &[u32]) {
+        for (word, vm) in self.owner_vms.words().iter().zip(vms) {
+            word.store(u64::from(*vm), Ordering::Relaxed);
+        }
     }
 
     /// Replaces the extents of all disks, each with its row in the counters; returns the rows of
@@ -134,6 +181,7 @@ fn words_of(extents: &[Extent]) -> impl Iterator<Item = u64> {
 mod tests {
     use std::os::fd::AsFd;
 
+    use super::super::layout::SIBLINGS;
     use super::*;
 
     fn extents(number: usize) -> Vec<Extent> {
@@ -156,19 +204,27 @@ mod tests {
         assert_eq!(words_of(&extents(1)).count(), 0);
     }
 
-    #[test]
-    fn disks_without_room_are_reported_and_have_no_range() {
+    /// Four disks, and two lines in each half.
+    fn tables() -> ExtentTables {
         let shared = |words: usize| {
             let file = tempfile::tempfile().unwrap();
             file.set_len(words as u64 * 8).unwrap();
             Shared::map(file.as_fd(), 8, words).unwrap()
         };
-        let mut tables = ExtentTables {
+        ExtentTables {
             ranges: shared(4),
-            // Two lines in each half.
             lines: shared(4 * 8),
             in_upper_half: false,
-        };
+            owner_vms: shared(1),
+            processes: shared(2 * KNOWN_BYTES / 8),
+            known_processes: Known::default(),
+            listed: HashMap::new(),
+        }
+    }
+
+    #[test]
+    fn disks_without_room_are_reported_and_have_no_range() {
+        let mut tables = tables();
         let (small, large, whole) = (extents(7), extents(15), extents(1));
         let disks = [(1, &large[..]), (2, &small[..]), (3, &whole[..])];
         let ranges = |tables: &ExtentTables| -> Vec<u64> {
@@ -180,5 +236,32 @@ mod tests {
         // The other half, from its beginning.
         assert!(tables.write(&disks[1..]).is_empty());
         assert_eq!(ranges(&tables), [0, 0, 1, 2 << 32]);
+    }
+
+    #[test]
+    fn a_process_is_in_the_table_with_its_present_number_only() {
+        let mut tables = tables();
+        let numbers = |tables: &ExtentTables| {
+            let mut numbers: Vec<(u64, u64)> = Vec::new();
+            for bucket in tables.processes.words().chunks(KNOWN_BYTES / 8) {
+                for way in 0..SIBLINGS {
+                    let key = bucket[way].load(Ordering::Relaxed);
+                    let index = bucket[SIBLINGS + way / 2].load(Ordering::Relaxed);
+                    let index = index >> (32 * (way % 2)) & 0xffff_ffff;
+                    numbers.extend((key != 0).then_some((key, index)));
+                }
+            }
+            numbers.sort_unstable();
+            numbers
+        };
+        let known = |all: &[(u32, u32)]| HashMap::from_iter(all.iter().copied());
+        let mut write = |all: &[(u32, u32)]| {
+            tables.forget_processes(&known(all));
+            tables.add_processes(known(all));
+            numbers(&tables)
+        };
+        assert_eq!(write(&[(7, 1), (9, 2)]), [(7, 1), (9, 2)]);
+        assert_eq!(write(&[(7, 3), (8, 1)]), [(7, 3), (8, 1)]);
+        assert_eq!(write(&[]), []);
     }
 }

@@ -107,7 +107,7 @@ static __always_inline bool fold(__u32 cpu, struct io *io, __u64 now)
 	f->clauses = io->clauses;
 	f->owners = OWNERS_UNKNOWN;
 	if (folding.keys & FOLD_BY_OWNERS)
-		f->owners = owners_of(io->index, io->sector, io->bytes);
+		f->owners = owners_of(io->index, io->sector, io->bytes, process_of(io));
 	folded = fold_all(f, own);
 #pragma unroll
 	for (i = 0; i < FOLDS; i++)

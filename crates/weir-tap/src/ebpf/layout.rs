@@ -35,6 +35,9 @@ pub const KNOWN_BYTES: usize = 64;
 /// Devices or cgroups in one `struct known`.
 pub const SIBLINGS: usize = 4;
 
+/// Buckets of the table of known processes, a power of two, each for four of them.
+pub const PROCESS_BUCKETS: u32 = 1 << 13;
+
 /// Bytes of `struct state`.
 pub const STATE_BYTES: usize = 128;
 
@@ -221,7 +224,8 @@ pub struct Config {
     pub flag_bits: [u32; 4],
     /// Histories of a disk's requests: two per processor.
     pub flow_pasts: u32,
-    spare_word: u32,
+    /// Mask of the table of known processes.
+    pub process_mask: u32,
     /// The clauses, a bit each, that select a kind of record.
     pub kinds: [u8; 3],
     /// Keep an entry for each request from issue to completion.
@@ -339,7 +343,7 @@ impl Config {
             op_mask: numbers.op_mask,
             flag_bits: numbers.flag_bits,
             flow_pasts: 2 * sizes.processors,
-            spare_word: 0,
+            process_mask: PROCESS_BUCKETS - 1,
             kinds: [kind::REQUEST, kind::RESPONSE, kind::ERROR].map(wants),
             track: needs.track.into(),
             start: needs.start.into(),
@@ -381,7 +385,7 @@ impl Config {
             self.flush_step,
             self.op_mask,
         ];
-        let last = [self.flow_pasts, self.spare_word];
+        let last = [self.flow_pasts, self.process_mask];
         for word in sizes.iter().chain(&self.flag_bits).chain(&last) {
             out.extend(word.to_ne_bytes());
         }

@@ -143,8 +143,8 @@ pub struct Sizes {
     pub known: u32,
     /// Disks of which the programs determine the relations of requests; 1 if they do not.
     pub flows: u32,
-    /// Lines for the extents of virtual disks; 0 if no group depends on them.
-    pub extent_lines: u32,
+    /// True if groups depend on the extents of virtual disks.
+    pub extents: bool,
     /// Histograms.
     pub hist: Setup,
 }
@@ -175,7 +175,7 @@ impl Sizes {
             device_rows: DEVICE_ROWS,
             known: KNOWN,
             flows: 1,
-            extent_lines: 0,
+            extents: false,
             hist: Setup::off(),
         })
     }
@@ -221,10 +221,12 @@ impl Sizes {
         let known = 2 * self.known as usize * layout::KNOWN_BYTES;
         let processors = self.processors as usize;
         let tap = processors * (ring + counters) + self.buckets as usize * bucket + known;
-        tap as u64
-            + self.hist.bytes()
-            + FlowTables::bytes(self.flows, self.processors)
-            + ExtentTables::bytes(self.device_rows, self.extent_lines)
+        let extents = match self.extents {
+            true => ExtentTables::bytes(self.device_rows),
+            false => 0,
+        };
+        let flows = FlowTables::bytes(self.flows, self.processors);
+        tap as u64 + self.hist.bytes() + flows + extents
     }
 }
 
@@ -305,9 +307,8 @@ impl Programs {
         let files = with_files.then(files).transpose()?;
         let flows = || FlowTables::map(&map, sizes.flows);
         let flows = (config.flow != 0).then(flows).transpose()?;
-        let (disks, lines) = (sizes.device_rows, sizes.extent_lines);
-        let extents = || ExtentTables::map(&map, disks, lines);
-        let extents = (lines != 0).then(extents).transpose()?;
+        let extents = || ExtentTables::map(&map, sizes.device_rows);
+        let extents = sizes.extents.then(extents).transpose()?;
         Ok(Programs {
             folds,
             flows,
@@ -438,8 +439,7 @@ fn size_tables(
             }
             table => {
                 let flows = FlowTables::values(table, sizes.flows, sizes.processors);
-                let lines = sizes.extent_lines.max(1);
-                let extents = ExtentTables::values(table, sizes.device_rows, lines);
+                let extents = ExtentTables::values(table, sizes.device_rows, sizes.extents);
                 match flows.or(extents).or_else(|| sizes.hist.values(table)) {
                     Some(values) => values,
                     None => continue,

@@ -214,7 +214,7 @@ struct config {
 	__u32 sync;
 	__u32 meta;
 	__u32 flow_pasts;	/* histories per disk: two per processor */
-	__u32 spare_word;
+	__u32 process_mask;	/* of the table of known processes */
 	__u8 kinds[KINDS];	/* clauses that select this kind */
 	__u8 track;		/* keep an entry for each request from issue to completion */
 	__u8 start;		/* from insertion, with times and submitter; else flushes only */

@@ -5,6 +5,7 @@ mod histograms;
 mod lost;
 mod shedding;
 
+use self::folds::WrittenExtents;
 pub use self::histograms::open_with_histograms;
 
 use std::collections::VecDeque;
@@ -24,7 +25,6 @@ use super::completeness::CompletenessCheck;
 use super::cost::RunTime;
 use super::devices::{DeviceChoice, Devices};
 use super::explain;
-use super::extents::ExtentTables;
 use super::files::{self, FileTables};
 use super::flow::{Flow, Flows};
 use super::fold::layout::Folding;
@@ -119,10 +119,7 @@ pub struct BlockTap {
     flows: Option<Flows>,
     attribution: Option<Attribution>,
     owners: Vec<Owner>,
-    /// The inventory whose extents the kernel side has; `None` if they are to be written.
-    extents_of: Option<u64>,
-    /// The rows of the disks whose extents have no room there.
-    extents_without_room: Vec<u32>,
+    written_extents: WrittenExtents,
     completeness: CompletenessCheck,
     pace: Pace,
     maintained_at: Instant,
@@ -212,6 +209,7 @@ fn open_for(
     );
     let mut plans = Plans::of(demands, &needs);
     plans.declined.extend_from_slice(refused);
+    sizes.extents = plans.by_owner();
     let root = Root::find();
     let unified = root.as_ref().is_some_and(|r| r.unified);
     let rows = needs.streams.iter().zip(demands).enumerate();
@@ -234,8 +232,7 @@ fn open_for(
         owners: Vec::new(),
         completeness: CompletenessCheck::default(),
         pace: Pace::new(now, plans.poll_interval(options.poll_interval)),
-        extents_of: None,
-        extents_without_room: Vec::new(),
+        written_extents: WrittenExtents::default(),
         plans,
         maintained_at: now,
         looked: now,
@@ -276,13 +273,9 @@ impl BlockTap {
     fn go_live(
         &mut self,
         options: &LiveOptions,
-        mut sizes: Sizes,
+        sizes: Sizes,
         unified: bool,
     ) -> Result<(), TapError> {
-        if self.plans.by_owner() {
-            let extents = self.extents();
-            sizes.extent_lines = ExtentTables::lines_for(extents.iter().map(|(_, e)| &**e));
-        }
         let _raised = elevation::raise(elevation::LOADING);
         let kernel = Kernel::running()?;
         let without = |name: &str| options.without.iter().any(|w| w == name);
@@ -449,7 +442,7 @@ impl BlockTap {
     fn look_at_devices(&mut self) {
         self.looked = Instant::now();
         if !self.devices.refresh().is_empty() {
-            self.extents_of = None;
+            self.written_extents.of = None;
             self.write_devices();
         }
     }

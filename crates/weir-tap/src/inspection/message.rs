@@ -97,8 +97,9 @@ type PieceMessage = (u32, u64, u64, Option<u64>, bool);
 enum LookAnswer {
     /// No change since the last answer.
     Unchanged,
-    /// A layout to which the following snapshot refers.
-    Layout(Vec<PieceMessage>),
+    /// A layout to which the following snapshot refers: its pieces, and the devices on which it
+    /// grows.
+    Layout(Vec<PieceMessage>, Vec<u32>),
     /// The current inventory.
     Snapshot(Box<SnapshotMessage>),
 }
@@ -163,7 +164,8 @@ impl Sent {
             let layout = match places.get(&pointer) {
                 Some(place) => *place,
                 None => {
-                    answer(&LookAnswer::Layout(pieces(&laid.layout)))?;
+                    let grows_on = laid.layout.grows_on.clone();
+                    answer(&LookAnswer::Layout(pieces(&laid.layout), grows_on))?;
                     let place = LayoutAt::New(new);
                     new += 1;
                     places.insert(pointer, place);
@@ -253,8 +255,8 @@ impl SnapshotReceiver {
             let answer = frame::read(&mut from, ANSWER_BYTES_MAX)?;
             match answer.ok_or(io::ErrorKind::UnexpectedEof)? {
                 LookAnswer::Unchanged if new.is_empty() => return Ok(Seen::Unchanged),
-                LookAnswer::Layout(pieces) if new.len() < LAYOUTS_MAX => {
-                    new.push(Arc::new(layout(&pieces)?));
+                LookAnswer::Layout(pieces, grows_on) if new.len() < LAYOUTS_MAX => {
+                    new.push(Arc::new(layout(&pieces, grows_on)?));
                 }
                 LookAnswer::Snapshot(message) => {
                     let snapshot = self.snapshot(*message, &new)?;
@@ -262,7 +264,7 @@ impl SnapshotReceiver {
                     self.layouts = layouts.collect();
                     return Ok(Seen::Snapshot(Box::new(snapshot)));
                 }
-                LookAnswer::Unchanged | LookAnswer::Layout(_) => {
+                LookAnswer::Unchanged | LookAnswer::Layout(..) => {
                     return Err(invalid("layouts without a snapshot"));
                 }
             }
@@ -329,7 +331,7 @@ fn pieces(layout: &DiskLayout) -> Vec<PieceMessage> {
 
 /// The layout, if its pieces are in order. Pieces that overlap are cut, so there may be twice as
 /// many as an image has.
-fn layout(pieces: &[PieceMessage]) -> io::Result<DiskLayout> {
+fn layout(pieces: &[PieceMessage], grows_on: Vec<u32>) -> io::Result<DiskLayout> {
     let piece = |&(device, sector, sectors, vsector, shared): &PieceMessage| Piece {
         device,
         sector,
@@ -344,7 +346,7 @@ fn layout(pieces: &[PieceMessage]) -> io::Result<DiskLayout> {
     };
     let in_order = pieces.is_sorted_by_key(|p| (p.device, p.sector));
     match in_order && pieces.len() <= 2 * PIECES_MAX && pieces.iter().all(is_whole) {
-        true => Ok(DiskLayout { pieces }),
+        true => Ok(DiskLayout { pieces, grows_on }),
         false => Err(invalid("pieces of a disk that are out of order")),
     }
 }
@@ -403,7 +405,10 @@ mod tests {
             shared: sector == 16,
         };
         let pieces = vec![piece(8), piece(16)];
-        let layout = Arc::new(DiskLayout { pieces });
+        let layout = Arc::new(DiskLayout {
+            pieces,
+            grows_on: vec![7 << 20],
+        });
         let claim = Claim {
             vm: Symbol::new("web"),
             pid: Some(7),

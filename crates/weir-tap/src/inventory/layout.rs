@@ -120,6 +120,7 @@ fn node(image: &Image) -> Node {
 #[derive(Debug, Default)]
 struct Survey {
     pieces: Vec<Piece>,
+    grows_on: Vec<u32>,
     files: Vec<(PathBuf, Extents)>,
     fresh: bool,
 }
@@ -176,7 +177,7 @@ impl Layouts {
         };
         for (depth, image) in images.iter().enumerate() {
             let before = survey.pieces.len();
-            let found_by = match self.lay_image(image, survey) {
+            let found_by = match self.lay_image(image, depth == 0, survey) {
                 Ok(found_by) => found_by,
                 Err(Unknown::Somewhere) => FoundBy::Process,
                 Err(Unknown::Nowhere) => FoundBy::Nothing,
@@ -192,11 +193,17 @@ impl Layouts {
         }
         located.layout = Arc::new(DiskLayout {
             pieces: separate(std::mem::take(&mut survey.pieces)),
+            grows_on: std::mem::take(&mut survey.grows_on),
         });
         located
     }
 
-    fn lay_image(&mut self, image: &Image, survey: &mut Survey) -> Result<FoundBy, Unknown> {
+    fn lay_image(
+        &mut self,
+        image: &Image,
+        is_active: bool,
+        survey: &mut Survey,
+    ) -> Result<FoundBy, Unknown> {
         let (first, limit) = (image.offset_bytes.div_ceil(512), image.bytes);
         let whole_sectors = image.offset_bytes.is_multiple_of(512);
         let last = limit.map_or(u64::MAX, |b| first.saturating_add(b.div_ceil(512)));
@@ -220,11 +227,39 @@ impl Layouts {
         }
         let (extents, device) = self.file(&image.path, survey);
         let extents = extents?;
+        if is_active {
+            self.grow_on(device, DEPTH_MAX, survey);
+        }
         let ranges = extents.iter();
         let ranges = ranges.filter_map(|e| cut(e.start, e.sector, e.sectors, e.shared));
         let ranges: Vec<Range> = ranges.collect();
         self.lay(device, &ranges, DEPTH_MAX, survey);
         Ok(FoundBy::Extents)
+    }
+
+    /// Adds the disk of `device`, which has a file system, and those below it.
+    fn grow_on(&mut self, device: u32, depth: u32, survey: &mut Survey) {
+        let Some(place) = self.stack.place(device) else {
+            return;
+        };
+        if survey.grows_on.contains(&place.disk) {
+            return;
+        }
+        survey.grows_on.push(place.disk);
+        if depth == 0 {
+            return;
+        }
+        match &*self.stack.below(place.disk) {
+            Below::Bottom | Below::Opaque => {}
+            Below::Segments(segments) => {
+                let lower = segments.iter().map(|segment| segment.device);
+                lower.for_each(|device| self.grow_on(device, depth - 1, survey));
+            }
+            Below::File { path, .. } => {
+                let (_, device) = self.file(path, survey);
+                self.grow_on(device, depth - 1, survey);
+            }
+        }
     }
 
     /// Adds the pieces for `ranges` of `device`, on its disk and on the devices below.

@@ -27,7 +27,7 @@ const NAME: &str = "inventory";
 /// Minimum interval between two scans, regardless of the number of requests.
 const LOOK_PAUSE: Duration = Duration::from_millis(20);
 
-/// Timeout of [`InventoryWatch::start`] for the first scan.
+/// Timeout for the first scan.
 const FIRST_LOOK: Duration = Duration::from_secs(10);
 
 /// Timeout of a scan by the inspection process; after it the process is treated as ended.
@@ -169,12 +169,22 @@ impl SnapshotReceiver {
 }
 
 impl InventoryWatch {
-    /// Starts the thread, and the inspection process if `options` name one. The first snapshot is
-    /// complete on return, except for QMP monitors that respond slowly.
+    /// As [`InventoryWatch::begin`]. The first snapshot is complete on return, except for QMP
+    /// monitors that respond slowly.
     ///
     /// # Errors
-    /// If no thread or process can be started, or the first scan takes longer than ten seconds.
+    /// As [`InventoryWatch::begin`] and [`InventoryWatch::ready`].
     pub fn start(options: &WatchOptions) -> Result<Arc<InventoryWatch>, TapError> {
+        let watch = InventoryWatch::begin(options)?;
+        watch.ready()?;
+        Ok(watch)
+    }
+
+    /// Starts the thread, and the inspection process if `options` name one.
+    ///
+    /// # Errors
+    /// If no thread or process can be started.
+    pub fn begin(options: &WatchOptions) -> Result<Arc<InventoryWatch>, TapError> {
         let poll = options.poll;
         let Some(program) = &options.inspector else {
             let options = options.clone();
@@ -207,9 +217,11 @@ impl InventoryWatch {
         poll: Duration,
         mut look: impl FnMut(&[ScanScope]) -> Option<Snapshot> + Send + 'static,
     ) -> Result<Arc<InventoryWatch>, TapError> {
-        InventoryWatch::run(poll, None, plain, move || {
+        let watch = InventoryWatch::run(poll, None, plain, move || {
             move |asked: &[ScanScope]| Ok(look(asked))
-        })
+        })?;
+        watch.ready()?;
+        Ok(watch)
     }
 
     /// Starts the thread, which first creates its scan function.
@@ -235,13 +247,20 @@ impl InventoryWatch {
         });
         spawn(Box::new(move || shared.run(poll, make())))
             .map_err(|error| unavailable(format!("its thread cannot be started: {error}")))?;
-        let first = watch.shared.wait(1, FIRST_LOOK);
-        match (first.generation, watch.notice()) {
+        Ok(watch)
+    }
+
+    /// Waits for the first scan.
+    ///
+    /// # Errors
+    /// If it takes longer than ten seconds, or the inspection process has ended before.
+    pub fn ready(&self) -> Result<(), TapError> {
+        match (self.snapshot().generation, self.notice()) {
             (0, None) => Err(unavailable(format!(
                 "the first scan did not end within {FIRST_LOOK:?}"
             ))),
             (0, Some(why)) => Err(unavailable(why)),
-            _ => Ok(watch),
+            _ => Ok(()),
         }
     }
 
@@ -255,9 +274,9 @@ impl InventoryWatch {
         self.shared.state().lost.clone()
     }
 
-    /// The latest snapshot.
+    /// The latest snapshot. Waits for the first one; if there is none, it is empty.
     pub fn snapshot(&self) -> Arc<Snapshot> {
-        self.shared.state().snapshot.clone()
+        self.shared.wait(1, FIRST_LOOK)
     }
 
     /// Incremented with every change; cheap to read.

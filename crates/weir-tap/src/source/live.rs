@@ -69,13 +69,15 @@ impl Serving<'_> {
             false => None,
         };
         let options = LiveOptions {
-            inventory,
+            inventory: inventory.clone(),
             ..settings.live.clone()
         };
-        match self {
+        let tap = match self {
             Serving::Tap(tap) => (tap.open)(demands, &options),
             Serving::Probe(probe) => probe.open(demands, &options),
-        }
+        }?;
+        inventory.map_or(Ok(()), |watch| watch.ready())?;
+        Ok(tap)
     }
 }
 

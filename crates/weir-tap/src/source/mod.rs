@@ -118,7 +118,8 @@ pub struct SourceSettings {
     pub live: LiveOptions,
     /// The streams of probes that the host serves in addition to its own.
     pub probes: Vec<Arc<ProbeStream>>,
-    /// Starts the host's inventory, or returns the one that was started.
+    /// Starts the host's inventory, or returns the one that was started. Its first scan may not be
+    /// complete.
     pub inventory: Arc<dyn Fn() -> Result<Arc<InventoryWatch>, TapError> + Send + Sync>,
     /// The program, with arguments, that calls [`crate::vdisk::guard::run`].
     pub qemu_guard: Vec<OsString>,

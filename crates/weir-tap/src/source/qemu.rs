@@ -29,6 +29,7 @@ impl EventSource for TracedVm {
         settings: &SourceSettings,
     ) -> Result<Vec<Started>, TapError> {
         let watch = (settings.inventory)()?;
+        watch.ready()?;
         let tap = vdisk::open(&self.0, demands, &watch, &settings.qemu_guard)?;
         Ok(Started::all(Box::new(tap), demands))
     }

@@ -25,7 +25,7 @@ use weir_model::{Op, Symbol};
 
 use self::images::Images;
 use self::owner_sets::OwnerSets;
-pub use self::owner_sets::{Extent, set};
+pub use self::owner_sets::{Extent, process, set};
 pub(super) use self::owners::Owners;
 use self::owners::{Spot, Target};
 use self::spans::NO_SECTOR;
@@ -145,6 +145,8 @@ pub struct Attribution {
     recent: Box<[Recent; RECENT]>,
     /// Processes that were scanned for and work for no VM.
     without_owner: HashSet<u32>,
+    /// Incremented when a process becomes known or unknown.
+    processes_version: u64,
     /// Recently charged cgroups and their VMs, indexed by the low bits of their ids.
     charged: Box<[Charged; RECENT]>,
     /// Unknown names in the last records.
@@ -205,16 +207,17 @@ pub const LOOKS_APART: Duration = Duration::from_millis(90);
 const LOOKS_APART_MAX: Duration = Duration::from_secs(1);
 
 impl Attribution {
-    /// Attribution by the inventory of `watch`.
+    /// Attribution by the inventory of `watch`, whose first scan need not be complete yet: until
+    /// then, requests have no owner.
     pub fn new(watch: Arc<InventoryWatch>) -> Attribution {
-        let owners = Owners::new(watch.snapshot(), &Owners::default());
         Attribution {
             watch,
-            owners,
+            owners: Owners::default(),
             sets: OwnerSets::default(),
             images: None,
             recent: Box::new([Recent::default(); RECENT]),
             without_owner: HashSet::new(),
+            processes_version: 0,
             charged: Box::new([Charged::default(); RECENT]),
             open: Open::default(),
             pids_looked: Pause::new(),
@@ -273,6 +276,29 @@ impl Attribution {
         self.sets.extents(&self.owners, disk, sectors)
     }
 
+    /// See [`OwnerSets::vms`].
+    pub fn owner_vms(&mut self) -> Vec<u32> {
+        self.sets.vms()
+    }
+
+    /// Changes with [`Attribution::processes`].
+    pub fn processes_version(&self) -> u64 {
+        self.processes_version
+    }
+
+    /// The processes of which it is known whether they work for a VM, each with the number of its VM
+    /// as in [`Attribution::owner_vms`], or [`process::OTHER`].
+    pub fn processes(&mut self) -> HashMap<u32, u32> {
+        let snapshot = self.owners.snapshot.clone();
+        let others = snapshot.servers.keys().chain(&self.without_owner);
+        let mut all: HashMap<u32, u32> = others.map(|pid| (*pid, process::OTHER)).collect();
+        for (pid, vm) in &snapshot.pids {
+            let name = snapshot.vms.get(*vm as usize).map(|vm| vm.name);
+            all.insert(*pid, self.sets.vm_number(name.unwrap_or_default()));
+        }
+        all
+    }
+
     /// The number of the inventory in use, which changes with it.
     pub fn generation(&self) -> u64 {
         self.owners.snapshot.generation
@@ -295,6 +321,7 @@ impl Attribution {
         if !same_processes {
             self.without_owner.clear();
         }
+        self.processes_version += 1;
         self.recent.fill(Recent::default());
         self.charged.fill(Charged::default());
         self.owners = Owners::new(snapshot, &self.owners);
@@ -459,7 +486,7 @@ impl Attribution {
                 self.owners.of_vm(vm, Target::new(disk, sector, sectors))
             }
             Location::Among(set) => {
-                let files = self.owners.has_files_of(vm, disk);
+                let files = self.owners.grows_on(vm, disk);
                 (self.sets.of_vm(set, (name, vm)), files)
             }
         };
@@ -522,7 +549,7 @@ impl Attribution {
             }
             Location::Among(set) => {
                 let spot = self.sets.of_all(set, |name| self.owners.position(name));
-                Some((spot, self.owners.has_files_on(disk)))
+                Some((spot, self.owners.any_grows_on(disk)))
             }
         }
     }
@@ -612,6 +639,7 @@ impl Attribution {
                 |pid: &u32| snapshot.pids.contains_key(pid) || snapshot.servers.contains_key(pid);
             let unknown = pids.iter().filter(|pid| !is_known(pid));
             self.without_owner.extend(unknown);
+            self.processes_version += 1;
         }
         let moved = changed && before.disks != self.owners.snapshot.disks;
         if self.devices_looked.len() >= REMEMBERED_MAX {

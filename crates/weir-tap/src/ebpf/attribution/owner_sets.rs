@@ -1,12 +1,13 @@
 //! [`OwnerSets`]: the sets of virtual disks that extents belong to, by number, so that kernel
 //! programs can group requests by them.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use weir_model::Symbol;
 
-use super::owners::{LaidOn, Owners, Spot, VmDisks};
+use super::owners::{LaidOn, Owners, SPANS_MAX, Spot, VmDisks};
 use super::spans::NO_SECTOR;
 
 /// Numbers of sets as in `extents.h`.
@@ -16,6 +17,18 @@ pub mod set {
     /// No disk.
     pub const NONE: u16 = 1;
 }
+
+/// What is known of a process, as in `extents.h`.
+pub mod process {
+    /// It works for no VM, or for several.
+    pub const OTHER: u32 = 1;
+}
+
+/// The number of a set without extents is used again after this time. Groups are named much sooner.
+const NUMBER_KEPT: Duration = Duration::from_secs(60);
+
+/// The greatest size of a disk, in sectors, whose extents have numbers that the programs compare.
+const SECTORS_MAX: u64 = 1 << 47;
 
 /// Sectors of a disk of the host up to the next extent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,13 +56,25 @@ struct At {
     in_file: bool,
 }
 
-/// All sets so far. A number keeps its meaning, since groups of an earlier inventory may have it.
+/// The sets of all extents. A number keeps its meaning for a while, since groups of an earlier
+/// inventory may have it.
 #[derive(Debug)]
 pub struct OwnerSets {
-    sets: Vec<OwnerSet>,
+    sets: Vec<Numbered>,
     numbers: HashMap<OwnerSet, u16>,
+    /// Numbers whose sets have no extents any more.
+    free: Vec<u16>,
+    /// The numbers of VMs.
+    vms: HashMap<Symbol, u32>,
     /// The extents of each disk of the host, as of the last call.
     disks: HashMap<u32, Known>,
+}
+
+/// A set, and when extents last had it, as far as is known.
+#[derive(Clone, Debug)]
+struct Numbered {
+    set: OwnerSet,
+    seen: Instant,
 }
 
 /// Extents, and what they were determined from.
@@ -62,10 +87,15 @@ struct Known {
 
 impl Default for OwnerSets {
     fn default() -> OwnerSets {
-        let sets = vec![OwnerSet::default(); 1 + usize::from(set::NONE)];
+        let none = Numbered {
+            set: OwnerSet::default(),
+            seen: Instant::now(),
+        };
         OwnerSets {
-            sets,
+            sets: vec![none; 1 + usize::from(set::NONE)],
             numbers: HashMap::from([(OwnerSet::default(), set::NONE)]),
+            free: Vec::new(),
+            vms: HashMap::new(),
             disks: HashMap::new(),
         }
     }
@@ -88,6 +118,10 @@ impl OwnerSets {
             return known.extents.clone();
         }
         let extents: Arc<[Extent]> = self.determine(&vms, disk, sectors).into();
+        let before = self.disks.get(&disk).map(|known| known.extents.clone());
+        for extent in before.iter().flat_map(|extents| extents.iter()) {
+            self.sets[usize::from(extent.owners)].seen = Instant::now();
+        }
         let known = Known {
             sectors,
             vms,
@@ -103,7 +137,11 @@ impl OwnerSets {
         disk: u32,
         sectors: u64,
     ) -> Vec<Extent> {
-        let gap = match vms.iter().any(|(_, own)| own.has_files_on(disk)) {
+        let unknown = Extent {
+            first: 0,
+            owners: set::UNKNOWN,
+        };
+        let gap = match vms.iter().any(|(_, own)| own.grows_on(disk)) {
             true => set::UNKNOWN,
             false => set::NONE,
         };
@@ -114,9 +152,13 @@ impl OwnerSets {
                 ends.extend([(from, true, vm, laid), (to, false, vm, laid)]);
             }
         }
+        if sectors > SECTORS_MAX || ends.len() / 2 > SPANS_MAX {
+            return vec![unknown];
+        }
         ends.sort_unstable_by_key(|(sector, ..)| *sector);
-        // The intervals at a sector, each with its number.
+        // The intervals at a sector, each with its number; and the sets of what is there alone.
         let mut here: BTreeMap<(usize, LaidOn), u32> = BTreeMap::new();
+        let mut alone: HashMap<(usize, LaidOn), u16> = HashMap::new();
         let mut extents = Vec::new();
         let mut add = |first: u64, owners: u16| {
             let last = extents.last().map(|e: &Extent| e.owners);
@@ -136,9 +178,13 @@ impl OwnerSets {
                     here.remove(&(*vm, *laid));
                 }
             }
-            let owners = match here.is_empty() {
-                true => gap,
-                false => self.number(OwnerSet::of(vms, here.keys())),
+            let mut only = here.keys();
+            let owners = match (only.next(), only.next()) {
+                (None, _) => gap,
+                (Some(only), None) => *alone
+                    .entry(*only)
+                    .or_insert_with(|| self.number(OwnerSet::of(vms, [*only].iter()))),
+                (Some(_), Some(_)) => self.number(OwnerSet::of(vms, here.keys())),
             };
             add(at[0].0, owners);
         }
@@ -147,20 +193,70 @@ impl OwnerSets {
 
     /// The number of a set; unknown if there is none left.
     fn number(&mut self, set: OwnerSet) -> u16 {
+        let now = Instant::now();
         if let Some(number) = self.numbers.get(&set) {
+            self.sets[usize::from(*number)].seen = now;
             return *number;
         }
-        let Ok(number) = u16::try_from(self.sets.len()) else {
-            return set::UNKNOWN;
+        let numbered = Numbered {
+            set: set.clone(),
+            seen: now,
         };
-        self.sets.push(set.clone());
+        let number = match u16::try_from(self.sets.len()) {
+            Ok(number) => {
+                self.sets.push(numbered);
+                number
+            }
+            Err(_) => {
+                let Some(number) = self.free_number() else {
+                    return set::UNKNOWN;
+                };
+                let before = std::mem::replace(&mut self.sets[usize::from(number)], numbered);
+                self.numbers.remove(&before.set);
+                number
+            }
+        };
         self.numbers.insert(set, number);
         number
     }
 
+    /// A number whose set has had no extents for [`NUMBER_KEPT`].
+    fn free_number(&mut self) -> Option<u16> {
+        if self.free.is_empty() {
+            let extents = self.disks.values().flat_map(|known| known.extents.iter());
+            let used: HashSet<u16> = extents.map(|extent| extent.owners).collect();
+            let numbers = (set::NONE + 1..=u16::MAX).rev();
+            let is_free = |number: &u16| {
+                let seen = self.sets[usize::from(*number)].seen;
+                !used.contains(number) && seen.elapsed() > NUMBER_KEPT
+            };
+            self.free = numbers.filter(is_free).collect();
+        }
+        self.free.pop()
+    }
+
+    /// The number of a VM.
+    pub fn vm_number(&mut self, name: Symbol) -> u32 {
+        let next = process::OTHER + 1 + self.vms.len() as u32;
+        *self.vms.entry(name).or_insert(next)
+    }
+
+    /// The number of the VM of each set, by the number of the set; 0 if it has disks of several or
+    /// of none.
+    pub fn vms(&mut self) -> Vec<u32> {
+        let one = |numbered: &Numbered| match numbered.set.disks[..] {
+            [(vm, _)] => Some(vm),
+            _ => None,
+        };
+        let names: Vec<Option<Symbol>> = self.sets.iter().map(one).collect();
+        let numbers = names.into_iter();
+        let numbers = numbers.map(|name| name.map_or(0, |name| self.vm_number(name)));
+        numbers.collect()
+    }
+
     /// As [`Owners::of_vm`], for a location with this set; `vm` is the name and its position.
     pub fn of_vm(&self, number: u16, (name, vm): (Symbol, u32)) -> Spot {
-        let set = &self.sets[usize::from(number)];
+        let set = &self.sets[usize::from(number)].set;
         match set.disks.iter().find(|(owner, _)| *owner == name) {
             Some((_, at)) => at.map_or(Spot::Shared, |at| at.spot(vm)),
             None => Spot::Nowhere,
@@ -169,7 +265,7 @@ impl OwnerSets {
 
     /// As [`Owners::of_all`], for a location with this set. `position` is the position of a VM.
     pub fn of_all(&self, number: u16, position: impl Fn(Symbol) -> Option<u32>) -> Spot {
-        let set = &self.sets[usize::from(number)];
+        let set = &self.sets[usize::from(number)].set;
         match (&set.disks[..], set.shared) {
             ([], false) => Spot::Nowhere,
             ([(vm, Some(at))], false) => position(*vm).map_or(Spot::Nowhere, |vm| at.spot(vm)),
@@ -230,7 +326,7 @@ mod tests {
     const DISK: u32 = 8 << 20;
     const SECTORS: u64 = 120;
 
-    /// A disk of a VM: in a file or not, and its pieces with whether they are shared.
+    /// A disk of a VM: in a file that may grow or not, and its pieces with whether they are shared.
     type Laid = (u32, bool, Vec<(u64, u64, bool)>);
 
     fn inventory(disks: &[Laid]) -> Owners {
@@ -254,7 +350,10 @@ mod tests {
                 vm: *vm,
                 tapdisk: None,
                 control: None,
-                layout: Arc::new(DiskLayout { pieces }),
+                layout: Arc::new(DiskLayout {
+                    pieces,
+                    grows_on: if *in_file { vec![DISK] } else { Vec::new() },
+                }),
             }
         });
         let vm = |vm: u32| Vm::new(&format!("vm{vm}"), VmKind::Qemu, "test");
@@ -292,7 +391,7 @@ mod tests {
 
     fn any_disks() -> impl Strategy<Value = Vec<Laid>> {
         let piece = (0..SECTORS, 1..30u64, prop::bool::weighted(0.1));
-        let disk = (0..3u32, any::<bool>(), prop::collection::vec(piece, 1..6));
+        let disk = (0..3u32, any::<bool>(), prop::collection::vec(piece, 0..6));
         prop::collection::vec(disk, 0..5)
     }
 
@@ -304,7 +403,7 @@ mod tests {
             let extents = sets.extents(&owners, DISK, SECTORS);
             prop_assert_eq!(extents[0].first, 0);
             prop_assert!(extents.windows(2).all(|e| e[0].first < e[1].first && e[0].owners != e[1].owners));
-            let files = owners.has_files_on(DISK);
+            let may_grow = owners.any_grows_on(DISK);
             for (sector, sectors) in (0..SECTORS).flat_map(|s| [1, 2, 7, 25].map(|n| (s, n))) {
                 if sector + sectors > SECTORS {
                     continue;
@@ -313,7 +412,7 @@ mod tests {
                 let number = find(&extents, sector, sectors);
                 let (all, _) = owners.of_all(target);
                 if number == set::UNKNOWN {
-                    let is_gap = all == Spot::Nowhere && files;
+                    let is_gap = all == Spot::Nowhere && may_grow;
                     let ends = extents.iter().any(|e| e.first > sector && e.first < sector + sectors);
                     prop_assert!(is_gap || ends, "{sector} {sectors} {all:?}");
                     continue;
@@ -353,5 +452,41 @@ mod tests {
             owners: set::NONE,
         };
         assert_eq!(*other, [none]);
+    }
+
+    #[test]
+    fn numbers_of_vms_that_are_gone_are_used_again() {
+        let mut sets = OwnerSets::default();
+        let of = |vdisk: &str| OwnerSet {
+            disks: vec![(
+                Symbol::new("vm"),
+                Some(At {
+                    vdisk: Symbol::new(vdisk),
+                    in_file: false,
+                }),
+            )],
+            shared: false,
+        };
+        let used = inventory(&[(0, false, vec![(0, SECTORS, false)])]);
+        let kept = sets.extents(&used, DISK, SECTORS)[0].owners;
+        let first = sets.number(of("0"));
+        assert_eq!(sets.vms()[usize::from(first)], process::OTHER + 2);
+        for more in 1.. {
+            if sets.number(of(&more.to_string())) == set::UNKNOWN {
+                break;
+            }
+        }
+        let old = Instant::now()
+            .checked_sub(2 * NUMBER_KEPT)
+            .expect("the clock began earlier");
+        for at in [kept, first] {
+            sets.sets[usize::from(at)].seen = old;
+        }
+        assert_eq!(
+            sets.number(of("another")),
+            first,
+            "the other one has extents"
+        );
+        assert_eq!(sets.number(of("0")), set::UNKNOWN);
     }
 }

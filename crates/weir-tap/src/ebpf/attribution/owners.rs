@@ -15,7 +15,7 @@ use crate::inventory::{DiskLayout, LaidDisk, Snapshot, TapdiskKey};
 
 /// Maximum number of intervals of one device in the index of all VMs; with more, such requests have
 /// no VM.
-const SPANS_MAX: usize = 1 << 20;
+pub const SPANS_MAX: usize = 1 << 20;
 
 /// The sectors of a device that a request reads or writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,7 +62,7 @@ pub struct Owners {
 }
 
 /// What has sectors of a disk of the host.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum LaidOn {
     /// A disk of the VM, as a position among its disks.
     Disk(u32),
@@ -77,8 +77,8 @@ pub enum LaidOn {
 pub struct VmDisks {
     disks: Vec<Known>,
     devices: Vec<VmDevice>,
-    /// True if an image in a file has no extents yet: it may grow on any device.
-    may_be_anywhere: bool,
+    /// The devices on which its images may get further sectors.
+    grows_on: Vec<u32>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -96,8 +96,6 @@ struct Known {
 struct VmDevice {
     disk: u32,
     spans: Spans,
-    /// True if images in files lie there, which may grow.
-    files: bool,
     /// The only one of its disks that can be on the device.
     only: Option<u32>,
 }
@@ -108,7 +106,8 @@ struct AllDisks {
     spans: Spans,
     /// VM and position among its disks.
     disks: Vec<(u32, u32)>,
-    files: bool,
+    /// True if images may get further sectors there.
+    may_grow: bool,
 }
 
 impl Target {
@@ -205,12 +204,12 @@ impl Owners {
             return (Spot::Nowhere, false);
         };
         let Some(device) = own.devices.iter().find(|d| d.disk == target.disk) else {
-            return (Spot::Nowhere, own.may_be_anywhere);
+            return (Spot::Nowhere, own.grows_on(target.disk));
         };
         let spot = spot(&device.spans, target, |owner, vsector| {
             own.spot(vm, owner, vsector)
         });
-        (spot, device.files || own.may_be_anywhere)
+        (spot, own.grows_on(target.disk))
     }
 
     /// Prefetches the entries that [`Owners::of_vm`] reads; the result has no meaning.
@@ -237,19 +236,19 @@ impl Owners {
     pub fn vms_on(&self, disk: u32) -> Vec<(Symbol, Arc<VmDisks>)> {
         let named = self.snapshot.vms.iter().zip(&self.vms);
         let on = named
-            .filter(|(_, own)| own.may_be_anywhere || own.devices.iter().any(|d| d.disk == disk));
+            .filter(|(_, own)| own.grows_on(disk) || own.devices.iter().any(|d| d.disk == disk));
         on.map(|(vm, own)| (vm.name, own.clone())).collect()
     }
 
-    /// True if images in files of this VM are on a disk of the host.
-    pub fn has_files_of(&self, vm: u32, disk: u32) -> bool {
+    /// True if images of this VM may grow on a disk of the host.
+    pub fn grows_on(&self, vm: u32, disk: u32) -> bool {
         let own = self.vms.get(vm as usize);
-        own.is_some_and(|own| own.has_files_on(disk))
+        own.is_some_and(|own| own.grows_on(disk))
     }
 
-    /// True if images in files of any VM are on a disk of the host.
-    pub fn has_files_on(&self, disk: u32) -> bool {
-        self.vms.iter().any(|own| own.has_files_on(disk))
+    /// True if images of any VM may grow on a disk of the host.
+    pub fn any_grows_on(&self, disk: u32) -> bool {
+        self.vms.iter().any(|own| own.grows_on(disk))
     }
 
     /// The owner of a location among all disks, and whether images in files are on that device.
@@ -263,7 +262,7 @@ impl Owners {
             let (vm, disk) = all.disks[owner as usize];
             self.vms[vm as usize].spot(vm, disk, vsector)
         });
-        (spot, all.files)
+        (spot, all.may_grow)
     }
 
     fn gather(&self, disk: u32) -> AllDisks {
@@ -271,11 +270,10 @@ impl Owners {
         let mut spans = Vec::new();
         for (vm, own) in self.vms.iter().enumerate() {
             let first = all.disks.len() as u32;
-            all.files |= own.may_be_anywhere;
+            all.may_grow |= own.grows_on(disk);
             let disks = 0..own.disks.len() as u32;
             all.disks.extend(disks.map(|d| (vm as u32, d)));
             for device in own.devices.iter().filter(|d| d.disk == disk) {
-                all.files |= device.files;
                 spans.extend(device.spans.iter().map(|span| Span {
                     owner: match span.owner {
                         SEVERAL => SEVERAL,
@@ -341,23 +339,22 @@ impl VmDisks {
             let alone = !unplaced && spans.iter().all(|s| s.owner == owner);
             VmDevice {
                 disk,
-                files: spans.iter().any(|s| disks[s.owner as usize].in_file),
                 only: alone.then_some(owner),
                 spans: Spans::new(spans),
             }
         };
         let devices = spans.into_iter().map(device).collect();
-        let is_empty = |known: &Known| known.in_file && known.layout.pieces.is_empty();
+        let grows_on = disks.iter().flat_map(|known| &known.layout.grows_on);
         VmDisks {
-            may_be_anywhere: disks.iter().any(is_empty),
+            grows_on: grows_on.copied().collect(),
             disks,
             devices,
         }
     }
 
-    /// True if images in files are on a disk of the host, or possibly soon.
-    pub fn has_files_on(&self, disk: u32) -> bool {
-        self.may_be_anywhere || self.devices.iter().any(|d| d.disk == disk && d.files)
+    /// True if its images may grow on a disk of the host.
+    pub fn grows_on(&self, disk: u32) -> bool {
+        self.grows_on.contains(&disk)
     }
 
     /// The disk as the VM sees it, and whether it was found by the extents of a file.

@@ -34,6 +34,10 @@ fn disk(vm: u32, vdisk: &str, found_by: FoundBy, sector: u64, sectors: u64) -> L
                 vsector: Some(0),
                 shared: false,
             }],
+            grows_on: match found_by {
+                FoundBy::Extents => vec![DEVICE],
+                _ => Vec::new(),
+            },
         }),
     }
 }

@@ -2,13 +2,55 @@
 //! determines where groups may be folded.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use weir_model::Folded;
 
 use super::BlockTap;
 use crate::TapEvent;
-use crate::ebpf::attribution::Extent;
+use crate::ebpf::attribution::{Attribution, Extent};
+use crate::ebpf::extents::ExtentTables;
 use crate::ebpf::fold::{Folds, Naming};
+
+/// The pause after the extents were determined, as a multiple of the time that took.
+const PAUSE_PER_TIME: u32 = 20;
+
+/// What the kernel side knows about the owners of requests.
+#[derive(Debug, Default)]
+pub(super) struct WrittenExtents {
+    /// The inventory of the extents; `None` if they are to be written.
+    pub of: Option<u64>,
+    /// The version of the processes.
+    processes: u64,
+    /// The extents of each disk, by its row in the counters.
+    extents: Vec<(u32, Arc<[Extent]>)>,
+    /// The rows of the disks whose extents have no room.
+    without_room: Vec<u32>,
+    /// The extents are not determined again before.
+    due: Option<Instant>,
+}
+
+impl WrittenExtents {
+    fn write(
+        &mut self,
+        extents: Vec<(u32, Arc<[Extent]>)>,
+        tables: &mut ExtentTables,
+        attribution: &mut Attribution,
+    ) {
+        let is_same = |((row, new), (other, old)): (&(u32, Arc<[Extent]>), &(u32, Arc<_>))| {
+            row == other && Arc::ptr_eq(new, old)
+        };
+        let same =
+            extents.len() == self.extents.len() && extents.iter().zip(&self.extents).all(is_same);
+        if same {
+            return;
+        }
+        tables.write_vms(&attribution.owner_vms());
+        let lists: Vec<(u32, &[Extent])> = extents.iter().map(|(row, e)| (*row, &**e)).collect();
+        self.without_room = tables.write(&lists);
+        self.extents = extents;
+    }
+}
 
 impl BlockTap {
     /// Reads the groups of intervals that are complete at `settled_ns`. The watermark may advance
@@ -53,49 +95,54 @@ impl BlockTap {
             .extend(folded.map(|(demand, folded)| TapEvent::Folded { demand, folded }));
     }
 
-    /// The extents of the virtual disks on each disk of the host, by its row in the counters.
-    pub(super) fn extents(&mut self) -> Vec<(u32, Arc<[Extent]>)> {
-        let Some(attribution) = &mut self.attribution else {
-            return Vec::new();
-        };
-        let disks = self
-            .devices
-            .iter()
-            .filter(|d| d.number == d.disk && d.index != 0);
-        let extents = disks.filter_map(|disk| {
-            let sectors = self.devices.sectors(disk.number)?;
-            Some((disk.index, attribution.extents(disk.number, sectors)))
-        });
-        extents.collect()
-    }
-
-    /// Writes the extents for the kernel side, if the inventory or the devices have changed and
-    /// groups depend on them.
+    /// Writes what the kernel side has to know about the owners of requests, if that has changed
+    /// and groups depend on it: first the extents, then the processes.
     pub(super) fn write_extents(&mut self) {
         let Some(attribution) = self.attribution.as_mut().filter(|_| self.plans.by_owner()) else {
             return;
         };
         attribution.refresh();
+        let Some(live) = &mut self.live else {
+            return;
+        };
+        let Some(tables) = &mut live.programs.extents else {
+            return;
+        };
+        let (written, version) = (&mut self.written_extents, attribution.processes_version());
         let generation = Some(attribution.generation());
-        let is_quiet = |live: &super::Live| live.folds.as_ref().is_some_and(Folds::is_quiet);
-        if self.extents_of == generation || !self.live.as_ref().is_some_and(is_quiet) {
+        let is_first_scan_open = generation == Some(0);
+        let is_written = written.of == generation && written.processes == version;
+        if is_first_scan_open || is_written {
             return;
         }
-        let extents = self.extents();
-        let extents: Vec<(u32, &[Extent])> = extents.iter().map(|(row, e)| (*row, &**e)).collect();
-        let tables = self
-            .live
-            .as_mut()
-            .and_then(|live| live.programs.extents.as_mut());
-        if let Some(tables) = tables {
-            self.extents_without_room = tables.write(&extents);
-            self.extents_of = generation;
+        let processes = attribution.processes();
+        tables.forget_processes(&processes);
+        let is_due = written.due.is_none_or(|due| due <= Instant::now());
+        let is_quiet = || live.folds.as_ref().is_some_and(Folds::is_quiet);
+        if written.of != generation && is_due && is_quiet() {
+            let started = Instant::now();
+            let disks = self
+                .devices
+                .wanted_disks()
+                .into_iter()
+                .filter(|d| d.index != 0);
+            let extents = disks.filter_map(|disk| {
+                let sectors = self.devices.sectors(disk.number)?;
+                Some((disk.index, attribution.extents(disk.number, sectors)))
+            });
+            written.write(extents.collect(), tables, attribution);
+            written.of = generation;
+            written.due = Some(Instant::now() + PAUSE_PER_TIME * started.elapsed());
+        }
+        if written.of == generation {
+            tables.add_processes(processes);
+            written.processes = version;
         }
     }
 
     /// A sentence about the disks whose extents have no room, if there are any.
     pub(super) fn without_room(&self) -> Option<String> {
-        let rows = &self.extents_without_room;
+        let rows = &self.written_extents.without_room;
         let disks = self.devices.wanted_disks().into_iter();
         let disks = disks.filter(|disk| rows.contains(&disk.index));
         let paths: Vec<&str> = disks.map(|disk| disk.path.as_str()).collect();
