@@ -9,7 +9,7 @@ use arrow_array::types::{
     Float64Type, Int32Type, TimestampMicrosecondType, TimestampMillisecondType,
     TimestampNanosecondType, TimestampSecondType,
 };
-use arrow_array::{Array, ArrayRef, DictionaryArray, Int64Array, UInt32Array};
+use arrow_array::{Array, ArrayRef, DictionaryArray, Int64Array, StringArray, UInt32Array};
 use arrow_buffer::NullBufferBuilder;
 use arrow_schema::{DataType, TimeUnit};
 use foldhash::fast::RandomState;
@@ -116,6 +116,10 @@ fn texts_of_dictionary(texts: &DictionaryArray<Int32Type>) -> Result<Column, Str
     let Some(values) = texts.values().as_string_opt::<i32>() else {
         return Err(format!("it contains {}, expected text", texts.data_type()));
     };
+    let has_nulls = texts.keys().null_count() + values.null_count() > 0;
+    if !has_nulls && values.len() <= texts.len() {
+        return texts_without_nulls(texts.keys().values(), values);
+    }
     let mut known = KnownTexts::of(values.len(), texts.len());
     let mut ids = Vec::with_capacity(texts.len());
     let mut nulls = NullBufferBuilder::new(texts.len());
@@ -138,6 +142,21 @@ fn texts_of_dictionary(texts: &DictionaryArray<Int32Type>) -> Result<Column, Str
         nulls.append_non_null();
     }
     Ok(Column::Text(UInt32Array::new(ids.into(), nulls.finish())))
+}
+
+/// The symbols of the texts with these keys in a small dictionary.
+fn texts_without_nulls(keys: &[i32], values: &StringArray) -> Result<Column, String> {
+    // Those that no row has are not looked up, since symbols are never removed.
+    let mut has_rows = vec![false; values.len()];
+    keys.iter().for_each(|key| has_rows[*key as usize] = true);
+    let id = |(value, has_rows): (usize, bool)| match has_rows {
+        true => Symbol::try_new(values.value(value)).map(|symbol| symbol.id()),
+        false => Ok(0),
+    };
+    let ids: Result<Vec<u32>, _> = has_rows.into_iter().enumerate().map(id).collect();
+    let ids = ids.map_err(|full| full.to_string())?;
+    let ids: Vec<u32> = keys.iter().map(|key| ids[*key as usize]).collect();
+    Ok(Column::Text(UInt32Array::new(ids.into(), None)))
 }
 
 /// The symbol of each text. Repeated texts share their view, so that each is looked up once per

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arrow_array::UInt32Array;
+use arrow_buffer::ScalarBuffer;
 use weir_model::capabilities::RequestRows;
 use weir_model::event::iostream_schema;
 use weir_model::{Batch, Column, Demand, Nanos};
@@ -14,7 +15,7 @@ use super::super::replay::before;
 use super::ahead::{self, RowGroups};
 use super::file::Recording;
 use super::losses;
-use super::rows::{Columns, Layout, Row, Rows, int};
+use super::rows::{Columns, Deliverable, Layout, Row, Rows, int};
 use crate::{EventCount, Tap, TapError, TapEvent};
 
 /// Rows of a batch that is delivered at most: those of a block are more than fit into a cache.
@@ -76,6 +77,13 @@ impl RecordingTap {
                 return self.faults.bad(0, reason);
             }
         };
+        let rows = match rows.deliverable {
+            Deliverable::All(ts) if ts.first().is_some_and(|first| *first >= self.last_ts) => {
+                self.emit_all(&rows.columns.own, &ts);
+                return Ok(());
+            }
+            _ => rows,
+        };
         let (columns, rows) = self.usable(rows, first_row)?;
         for rows in rows.chunks(EMITTED_ROWS_MAX) {
             for demand in 0..self.demands.len() {
@@ -90,6 +98,48 @@ impl RecordingTap {
         Ok(())
     }
 
+    /// Queues all rows of a batch for each demand: no requests, in timestamp order, and none before
+    /// the last one.
+    fn emit_all(&mut self, own: &[Column], ts: &ScalarBuffer<Nanos>) {
+        for first in (0..ts.len()).step_by(EMITTED_ROWS_MAX) {
+            let len = EMITTED_ROWS_MAX.min(ts.len() - first);
+            for (number, demand) in self.demands.iter().enumerate() {
+                let Some(width) = self.width_for(demand, own.len()) else {
+                    continue;
+                };
+                let column = |(at, column): (usize, &Column)| match demand.columns.contains(&at) {
+                    true => column.slice(first, len),
+                    false => Column::Nulls(len),
+                };
+                let columns = own[..width].iter().enumerate().map(column);
+                let batch = Batch::stream(ts.slice(first, len), columns.collect());
+                self.queued.push_back(TapEvent::Rows {
+                    demand: number,
+                    batch,
+                });
+            }
+            self.last_ts = ts[first + len - 1];
+            self.queued
+                .push_back(TapEvent::Heartbeat(before(self.last_ts)));
+        }
+    }
+
+    /// The number of columns that finished requests, or rows of another stream, have for a demand;
+    /// `None` if it does not get them.
+    fn width_for(&self, demand: &Demand, all: usize) -> Option<usize> {
+        let stored = &self.recording.stored;
+        let of_requests = RequestRows::of(&demand.stream).filter(|_| stored.is_of_requests());
+        match of_requests {
+            Some(RequestRows::Finished | RequestRows::All) => Some(all),
+            Some(RequestRows::Events) if self.recording.responses_assumed() => None,
+            Some(RequestRows::Events) => Some(iostream_schema().len()),
+            None => {
+                let name = &stored.declaration.name;
+                demand.stream.eq_ignore_ascii_case(name).then_some(all)
+            }
+        }
+    }
+
     /// The columns of a batch, and those of its rows that can be delivered and are not before the
     /// last one, in timestamp order.
     fn usable(&mut self, batch: Rows, first_row: i64) -> Result<(Columns, Vec<Row>), TapError> {
@@ -99,7 +149,18 @@ impl RecordingTap {
             let (row, why) = (first_row + bad as i64, self.layout.needs());
             self.faults.bad(0, format!("row {row}: {why}"))?;
         }
-        let mut rows = batch.rows;
+        let mut rows = match batch.deliverable {
+            Deliverable::Some(rows) => rows,
+            Deliverable::All(instants) => {
+                let row = |(at, &ts): (u32, &Nanos)| Row {
+                    ts,
+                    at,
+                    is_request: false,
+                    is_in_response: false,
+                };
+                (0..).zip(instants.iter()).map(row).collect()
+            }
+        };
         let all = rows.len();
         let last = self.last_ts;
         rows.retain(|row| row.ts >= last);

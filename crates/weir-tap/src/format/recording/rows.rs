@@ -1,6 +1,7 @@
 //! [`Layout`]: the columns of a file that are read, and its rows as weir's columns.
 
 use arrow_array::RecordBatch;
+use arrow_buffer::ScalarBuffer;
 use arrow_schema::DataType;
 use parquet::arrow::arrow_reader::ArrowReaderMetadata;
 use weir_model::capabilities::RequestRows;
@@ -57,6 +58,15 @@ pub struct Row {
     pub is_in_response: bool,
 }
 
+/// The rows of a batch that can be delivered.
+pub enum Deliverable {
+    /// All of them, at these instants, in timestamp order: finished requests, or rows of another
+    /// stream.
+    All(ScalarBuffer<Nanos>),
+    /// These.
+    Some(Vec<Row>),
+}
+
 /// The columns of a batch that is read.
 pub struct Columns {
     /// Those of the stream.
@@ -76,7 +86,7 @@ pub struct Rows {
     /// The number of events in those that cannot be delivered.
     pub lost: usize,
     /// Those that can be delivered.
-    pub rows: Vec<Row>,
+    pub deliverable: Deliverable,
     /// The position of the first of the others.
     pub bad: Option<usize>,
 }
@@ -205,6 +215,18 @@ impl Layout {
             Some(_) => (own[0].clone(), None),
             None => (of_file[0].clone(), of_file.get(1).cloned()),
         };
+        let is_finished = self.kind.is_none() || are_finished(&own[KIND_AT]);
+        let with_requests = self.folded.as_ref().is_some_and(|f| f.with_requests);
+        if let Column::Int(values) = &ts
+            && ts.nulls().is_none()
+            && weights.is_none()
+            && is_finished
+            && !with_requests
+            && values.values().is_sorted()
+        {
+            let instants = values.values().clone();
+            return self.all_rows(own, &of_file, instants);
+        }
         let mut usable = vec![true; len];
         keep_non_null(&mut usable, &ts);
         let instants: &[Nanos] = match &ts {
@@ -236,7 +258,7 @@ impl Layout {
         let mut all = Rows {
             events: len,
             lost: len - rows.len(),
-            rows,
+            deliverable: Deliverable::Some(rows),
             bad: usable.iter().position(|usable| !usable),
             columns: Columns {
                 own,
@@ -249,6 +271,34 @@ impl Layout {
         }
         debug_assert!(stored.declaration.schema.len() == all.columns.own.len());
         all
+    }
+
+    /// A batch of which all rows are delivered.
+    fn all_rows(
+        &self,
+        mut own: Vec<Column>,
+        of_file: &[Column],
+        instants: ScalarBuffer<Nanos>,
+    ) -> Rows {
+        let mut events = instants.len();
+        if let Some(folded) = &self.folded {
+            unfold::derive(&mut own, of_file, &instants, folded.by_block);
+            let kinds = of_file[added(REQUEST)].int_values();
+            events += (0..instants.len())
+                .filter(|&at| kinds.get(at).is_some_and(|kind| kind != 0))
+                .count();
+        }
+        Rows {
+            events,
+            lost: 0,
+            deliverable: Deliverable::All(instants),
+            bad: None,
+            columns: Columns {
+                own,
+                weights: None,
+                requests: None,
+            },
+        }
     }
 
     /// What a row lacks that cannot be delivered.
@@ -266,15 +316,29 @@ impl Rows {
     fn unfold(&mut self, of_file: &[Column], layout: &FoldedLayout) {
         let kinds = of_file[added(REQUEST)].int_values();
         let is_folded = |at: usize| kinds.get(at).is_some_and(|kind| kind != 0);
+        let Deliverable::Some(rows) = &mut self.deliverable else {
+            unreachable!("rows that are all delivered are not unfolded")
+        };
         let requests = (0..self.events).filter(|&at| is_folded(at)).count();
-        let usable = self.rows.iter().filter(|row| is_folded(row.at as usize));
+        let usable = rows.iter().filter(|row| is_folded(row.at as usize));
         self.lost += requests - usable.count();
         self.events += requests;
         if layout.with_requests {
-            self.rows = unfold::events(&self.rows, &self.columns.own, is_folded);
+            *rows = unfold::events(rows, &self.columns.own, is_folded);
             self.columns.requests = Some(unfold::of_requests(of_file));
-            self.lost = self.events - self.rows.len();
+            self.lost = self.events - rows.len();
         }
+    }
+}
+
+/// True if no row is a request, and each has a known type.
+fn are_finished(kinds: &Column) -> bool {
+    let [_, finished @ ..] = EventKind::ALL.map(|kind| kind.symbol().id());
+    match kinds {
+        Column::Text(ids) if kinds.nulls().is_none() => {
+            ids.values().iter().all(|id| finished.contains(id))
+        }
+        _ => false,
     }
 }
 
