@@ -138,8 +138,8 @@ impl Devices {
         changed
     }
 
-    /// The row of the disk of `device`, if it has one. The number of an earlier device may be that of
-    /// a device on another disk now.
+    /// The row of the disk of `device`, if it has one. The number of an earlier device may be that
+    /// of a device on another disk now.
     fn row_of(&self, device: &Device) -> Option<u32> {
         let known = |number: u32| self.by_number.get(&number);
         let same = known(device.number).filter(|known| known.disk == device.disk);

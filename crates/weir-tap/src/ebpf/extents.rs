@@ -120,8 +120,8 @@ impl ExtentTables {
     }
 
     /// Replaces the extents of all disks, each with its row in the counters; returns the rows of
-    /// those for which there is no room. Each processor must have been observed not to be busy since
-    /// the last call.
+    /// those for which there is no room. Each processor must have been observed not to be busy
+    /// since the last call.
     pub fn write(&mut self, disks: &[(u32, &[Extent])]) -> Vec<u32> {
         let half = self.lines.words().len() / 2;
         let from = if self.in_upper_half { 0 } else { half };

@@ -15,6 +15,9 @@ use crate::ebpf::fold::{Folds, Naming};
 /// The pause after the extents were determined, as a multiple of the time that took.
 const PAUSE_PER_TIME: u32 = 20;
 
+/// The row of a disk in the counters, and its extents.
+type DiskExtents = (u32, Arc<[Extent]>);
+
 /// What the kernel side knows about the owners of requests.
 #[derive(Debug, Default)]
 pub(super) struct WrittenExtents {
@@ -22,8 +25,7 @@ pub(super) struct WrittenExtents {
     pub of: Option<u64>,
     /// The version of the processes.
     processes: u64,
-    /// The extents of each disk, by its row in the counters.
-    extents: Vec<(u32, Arc<[Extent]>)>,
+    extents: Vec<DiskExtents>,
     /// The rows of the disks whose extents have no room.
     without_room: Vec<u32>,
     /// The extents are not determined again before.
@@ -33,15 +35,14 @@ pub(super) struct WrittenExtents {
 impl WrittenExtents {
     fn write(
         &mut self,
-        extents: Vec<(u32, Arc<[Extent]>)>,
+        extents: Vec<DiskExtents>,
         tables: &mut ExtentTables,
         attribution: &mut Attribution,
     ) {
-        let is_same = |((row, new), (other, old)): (&(u32, Arc<[Extent]>), &(u32, Arc<_>))| {
-            row == other && Arc::ptr_eq(new, old)
-        };
-        let same =
-            extents.len() == self.extents.len() && extents.iter().zip(&self.extents).all(is_same);
+        let is_same =
+            |new: &DiskExtents, old: &DiskExtents| new.0 == old.0 && Arc::ptr_eq(&new.1, &old.1);
+        let mut pairs = extents.iter().zip(&self.extents);
+        let same = extents.len() == self.extents.len() && pairs.all(|(new, old)| is_same(new, old));
         if same {
             return;
         }
