@@ -27,7 +27,7 @@ impl Attribution {
         self.sets.extents(&self.owners, disk, sectors)
     }
 
-    /// See [`OwnerSets::vms`].
+    /// See [`super::owner_sets::OwnerSets::vms`].
     pub fn owner_vms(&mut self) -> Vec<u32> {
         self.sets.vms()
     }

@@ -1,8 +1,11 @@
 //! [`Layout`]: the columns of a file that are read, and its rows as weir's columns.
 
-use arrow_array::RecordBatch;
+use arrow_array::cast::AsArray;
+use arrow_array::types::Int64Type;
+use arrow_array::{Array, BooleanArray, Int64Array, RecordBatch};
 use arrow_buffer::ScalarBuffer;
 use arrow_schema::DataType;
+use arrow_select::filter::{FilterBuilder, FilterPredicate};
 use parquet::arrow::arrow_reader::ArrowReaderMetadata;
 use weir_model::capabilities::RequestRows;
 use weir_model::{Column, Demand, EventKind, Nanos, Type};
@@ -31,6 +34,8 @@ pub struct Layout {
     weight: Option<usize>,
     /// How many columns of the stream are read for the demands and since every row has them.
     pub named: usize,
+    /// Whether requests are delivered.
+    with_requests: bool,
     /// If the file has one row for a request and its response.
     folded: Option<FoldedLayout>,
 }
@@ -39,8 +44,6 @@ pub struct Layout {
 struct FoldedLayout {
     /// The positions of the columns of [`ADDED`].
     added: Vec<Option<usize>>,
-    /// Whether requests are delivered.
-    with_requests: bool,
     /// Whether rows are read block by block.
     by_block: bool,
 }
@@ -56,6 +59,12 @@ pub struct Row {
     pub is_request: bool,
     /// Whether it is a request in the row of its response.
     pub is_in_response: bool,
+}
+
+/// The rows of a batch that a demand gets.
+enum Wanted {
+    All,
+    Some(BooleanArray),
 }
 
 /// The rows of a batch that can be delivered.
@@ -146,9 +155,9 @@ impl Layout {
                     place(stored_as(name).filter(|_| is_folded).unwrap_or(name)).is_some()
                 })
                 .count(),
+            with_requests,
             folded: is_folded.then(|| FoldedLayout {
                 added: ADDED.iter().map(|field| place(&field.name)).collect(),
-                with_requests,
                 by_block: wanted(BLOCK),
             }),
             read,
@@ -215,17 +224,14 @@ impl Layout {
             Some(_) => (own[0].clone(), None),
             None => (of_file[0].clone(), of_file.get(1).cloned()),
         };
-        let is_finished = self.kind.is_none() || are_finished(&own[KIND_AT]);
-        let with_requests = self.folded.as_ref().is_some_and(|f| f.with_requests);
         if let Column::Int(values) = &ts
             && ts.nulls().is_none()
             && weights.is_none()
-            && is_finished
-            && !with_requests
             && values.values().is_sorted()
+            && let Some(wanted) = self.wanted(&own)
         {
             let instants = values.values().clone();
-            return self.all_rows(own, &of_file, instants);
+            return self.wanted_rows(own, &of_file, instants, &wanted);
         }
         let mut usable = vec![true; len];
         keep_non_null(&mut usable, &ts);
@@ -266,19 +272,45 @@ impl Layout {
                 requests: None,
             },
         };
-        if let Some(folded) = &self.folded {
-            all.unfold(&of_file, folded);
+        if self.folded.is_some() {
+            all.unfold(&of_file, self.with_requests);
         }
         debug_assert!(stored.declaration.schema.len() == all.columns.own.len());
         all
     }
 
-    /// A batch of which all rows are delivered.
-    fn all_rows(
+    /// The rows that a demand gets, where that follows from their kinds: all rows of another stream,
+    /// and all but requests if no demand has these. `None` if requests are delivered, or a kind is
+    /// not known.
+    fn wanted(&self, own: &[Column]) -> Option<Wanted> {
+        if self.kind.is_none() {
+            return Some(Wanted::All);
+        }
+        let Column::Text(ids) = &own[KIND_AT] else {
+            return None;
+        };
+        let [request, finished @ ..] = EventKind::ALL.map(|kind| kind.symbol().id());
+        if own[KIND_AT].nulls().is_some() || (self.folded.is_some() && self.with_requests) {
+            return None;
+        }
+        if ids.values().iter().all(|id| finished.contains(id)) {
+            return Some(Wanted::All);
+        }
+        let are_known = ids
+            .values()
+            .iter()
+            .all(|id| *id == request || finished.contains(id));
+        (are_known && !self.with_requests)
+            .then(|| Wanted::Some(ids.values().iter().map(|id| *id != request).collect()))
+    }
+
+    /// A batch of which no other rows than these are delivered.
+    fn wanted_rows(
         &self,
         mut own: Vec<Column>,
         of_file: &[Column],
-        instants: ScalarBuffer<Nanos>,
+        mut instants: ScalarBuffer<Nanos>,
+        wanted: &Wanted,
     ) -> Rows {
         let mut events = instants.len();
         if let Some(folded) = &self.folded {
@@ -287,6 +319,12 @@ impl Layout {
             events += (0..instants.len())
                 .filter(|&at| kinds.get(at).is_some_and(|kind| kind != 0))
                 .count();
+        }
+        if let Wanted::Some(wanted) = wanted {
+            let filter = FilterBuilder::new(wanted).optimize().build();
+            own = own.iter().map(|column| filtered(column, &filter)).collect();
+            let ts = Int64Array::new(instants, None);
+            instants = int_values(&ts, &filter);
         }
         Rows {
             events,
@@ -313,7 +351,7 @@ impl Layout {
 
 impl Rows {
     /// Counts the requests in the rows of their responses, and adds them if they are delivered.
-    fn unfold(&mut self, of_file: &[Column], layout: &FoldedLayout) {
+    fn unfold(&mut self, of_file: &[Column], with_requests: bool) {
         let kinds = of_file[added(REQUEST)].int_values();
         let is_folded = |at: usize| kinds.get(at).is_some_and(|kind| kind != 0);
         let Deliverable::Some(rows) = &mut self.deliverable else {
@@ -323,7 +361,7 @@ impl Rows {
         let usable = rows.iter().filter(|row| is_folded(row.at as usize));
         self.lost += requests - usable.count();
         self.events += requests;
-        if layout.with_requests {
+        if with_requests {
             *rows = unfold::events(rows, &self.columns.own, is_folded);
             self.columns.requests = Some(unfold::of_requests(of_file));
             self.lost = self.events - rows.len();
@@ -331,14 +369,21 @@ impl Rows {
     }
 }
 
-/// True if no row is a request, and each has a known type.
-fn are_finished(kinds: &Column) -> bool {
-    let [_, finished @ ..] = EventKind::ALL.map(|kind| kind.symbol().id());
-    match kinds {
-        Column::Text(ids) if kinds.nulls().is_none() => {
-            ids.values().iter().all(|id| finished.contains(id))
-        }
-        _ => false,
+/// The selected values.
+fn int_values(column: &Int64Array, filter: &FilterPredicate) -> ScalarBuffer<i64> {
+    let values = filter.filter(column).expect("as long as the filter");
+    values.as_primitive::<Int64Type>().values().clone()
+}
+
+/// The selected rows of a column of a recording.
+fn filtered(column: &Column, filter: &FilterPredicate) -> Column {
+    let of = |array: &dyn Array| filter.filter(array).expect("as long as the filter");
+    match column {
+        Column::Int(a) => Column::Int(of(a).as_primitive().clone()),
+        Column::Text(a) => Column::Text(of(a).as_primitive().clone()),
+        Column::Float(a) => Column::Float(of(a).as_primitive().clone()),
+        Column::Bool(a) => Column::Bool(of(a).as_boolean().clone()),
+        Column::Nulls(_) | Column::Tally(_) | Column::Bytes(_) => Column::Nulls(filter.count()),
     }
 }
 
