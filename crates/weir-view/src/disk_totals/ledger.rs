@@ -8,7 +8,7 @@ use std::time::Duration;
 use weir_model::{Batch, Nanos, Value};
 use weir_sink::{Sink, SinkError};
 
-use super::questions::{Column, CounterSelection, Devices, EVERYTHING, SLIDE_MS, SPAN_TIME_NS};
+use super::questions::{Column, CounterSelection, Devices, EVERYTHING, SPAN_TIME_NS};
 use super::totals::{DiskKey, OP_NAMES, OpTotals, Totals};
 use super::whole::Whole;
 use weir_runtime::run_loop::wall_clock;
@@ -19,8 +19,6 @@ const ROOM: Duration = Duration::from_secs(1);
 
 /// The kernel's list of devices and partitions.
 pub const SYSFS: &str = "/sys/class/block";
-
-const SLIDE_NS: Nanos = SLIDE_MS as Nanos * 1_000_000;
 
 /// A reader of the totals.
 pub trait LedgerReader: Send {
@@ -40,6 +38,8 @@ pub trait LedgerReader: Send {
 /// Received rows, the totals of complete instants, and their reader.
 pub struct Ledger {
     live: bool,
+    /// The length of a slice.
+    slide_ns: Nanos,
     /// The upper limits of the buckets, ns.
     limits_ns: Vec<i64>,
     rows: VecDeque<Row>,
@@ -89,6 +89,7 @@ impl Ledger {
     ) -> [Box<dyn Sink>; 2] {
         let ledger = Arc::new(Mutex::new(Ledger {
             live: wanted.live,
+            slide_ns: wanted.slide_ms as Nanos * 1_000_000,
             limits_ns: wanted.limits_ns.clone(),
             rows: VecDeque::new(),
             spans: VecDeque::new(),
@@ -156,7 +157,8 @@ impl Ledger {
     /// Takes the times of requests, in order of completion. Live, those of a disk that overlap in a
     /// slice are one span.
     fn take_spans(&mut self, batch: &Batch) {
-        let slice = |at: Nanos| (at - 1).div_euclid(SLIDE_NS);
+        let slide_ns = self.slide_ns;
+        let slice = |at: Nanos| (at - 1).div_euclid(slide_ns);
         for row in 0..batch.len() {
             let Value::Int(time_ns) = batch.columns[SPAN_TIME_NS].value(row) else {
                 continue;
@@ -203,7 +205,7 @@ impl Ledger {
         if self.live && self.last.is_none() {
             let at = wall_clock() - ROOM.as_nanos() as Nanos;
             // At the same boundaries as the following slices.
-            let at = at - at.rem_euclid(SLIDE_NS);
+            let at = at - at.rem_euclid(self.slide_ns);
             if at >= self.began {
                 self.reader.whole(&mut totals, at)?;
             }
@@ -295,6 +297,8 @@ mod tests {
     use super::super::busy::Busy;
     use super::*;
 
+    const SLIDE_NS: Nanos = 100_000_000;
+
     /// Reads nothing.
     struct NoReader;
 
@@ -329,6 +333,7 @@ mod tests {
         let totals = Arc::new(Mutex::new(Totals::new(8)));
         let mut ledger = Ledger {
             live: true,
+            slide_ns: SLIDE_NS,
             limits_ns: Vec::new(),
             rows: VecDeque::new(),
             spans: VecDeque::new(),

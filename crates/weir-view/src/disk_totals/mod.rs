@@ -15,7 +15,7 @@ mod totals;
 mod whole;
 
 pub use ledger::{LedgerReader, SYSFS};
-pub use questions::{CounterSelection, Devices, Questions, SLIDE_MS};
+pub use questions::{CounterSelection, Devices, Questions, SLIDES_MS, slide_ms};
 pub use run::open;
 pub use totals::{DiskKey, DiskTotals, OP_NAMES, OpTotals, Totals};
 pub use whole::Whole;

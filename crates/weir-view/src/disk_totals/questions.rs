@@ -2,10 +2,14 @@
 
 use std::fmt::Write;
 
+use weir_model::Nanos;
 use weir_runtime::question::quoted;
 
-/// The update interval of a live tap's counters.
-pub const SLIDE_MS: u64 = 100;
+/// The update intervals of a live tap's counters, ms, in ascending order. The rings are read four
+/// times in each, so a longer one costs less.
+pub const SLIDES_MS: [u64; 2] = [100, 500];
+
+const NANOS_PER_MILLISECOND: Nanos = 1_000_000;
 
 /// The op of the row of the grand total in the counters' query.
 pub const EVERYTHING: &str = "all";
@@ -13,9 +17,11 @@ pub const EVERYTHING: &str = "all";
 /// The selection of counters of disks.
 #[derive(Clone, Debug, Default)]
 pub struct CounterSelection {
-    /// The events happen now; then the counters are reported in slices of [`SLIDE_MS`], idle times
+    /// The events happen now; then the counters are reported in slices of `slide_ms`, idle times
     /// included. Those of a recording are reported at each instant that has a row.
     pub live: bool,
+    /// One of [`SLIDES_MS`].
+    pub slide_ms: u64,
     /// Only this VM.
     pub vm: Option<String>,
     /// Also the busy times of each disk.
@@ -25,6 +31,13 @@ pub struct CounterSelection {
     pub limits_ns: Vec<i64>,
     /// How partitions of this host's devices are counted.
     pub devices: Devices,
+}
+
+/// The longest update interval of which an interval is a multiple; the shortest one if it is of none.
+pub fn slide_ms(interval_ns: Nanos) -> u64 {
+    let divides = |slide: &&u64| interval_ns % (**slide as Nanos * NANOS_PER_MILLISECOND) == 0;
+    let longest = SLIDES_MS.iter().rev().find(divides);
+    *longest.unwrap_or(&SLIDES_MS[0])
 }
 
 /// The aggregation of I/O rows without a known virtual disk, which taps report by partition where
@@ -78,7 +91,7 @@ impl Questions {
         let vm = wanted.vm.as_deref().map(quoted);
         let only = vm.map_or(String::new(), |vm| format!("\n  where vm = {vm}"));
         let window = match wanted.live {
-            true => format!("[range {SLIDE_MS} ms slide {SLIDE_MS} ms]"),
+            true => format!("[range {0} ms slide {0} ms]", wanted.slide_ms),
             false => "[now]".to_owned(),
         };
         // Live, the insert of every request is known, and a tap without `service` is cheaper; some
@@ -138,6 +151,15 @@ mod tests {
     use weir_query::compile;
 
     #[test]
+    fn an_interval_has_the_longest_slide_that_divides_it() {
+        let of = |ms: Nanos| slide_ms(ms * NANOS_PER_MILLISECOND);
+        assert_eq!(
+            [1000, 1500, 700, 100, 250].map(of),
+            [500, 500, 100, 100, 100]
+        );
+    }
+
+    #[test]
     fn every_variant_is_a_correct_query() {
         for live in [false, true] {
             for (vm, limits_ns) in [
@@ -146,6 +168,7 @@ mod tests {
             ] {
                 let wanted = CounterSelection {
                     live,
+                    slide_ms: SLIDES_MS[0],
                     vm,
                     busy: true,
                     limits_ns,

@@ -1,6 +1,7 @@
 //! [`open`]: the queries of a source, whose answers are sent to a reader.
 
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use weir_model::Catalog;
 use weir_query::Plan;
@@ -52,6 +53,13 @@ pub fn open(
     // Only busy times need single requests. The counters are complete without them.
     let mut args = args.clone();
     args.optional_rows = wanted.live;
+    // Nothing is reported before the end of a slice, and each reading of the rings costs as much as
+    // some hundred rows.
+    if wanted.live {
+        let slide = Duration::from_millis(wanted.slide_ms);
+        args.poll_interval = args.poll_interval.or(Some(slide));
+        args.idle = args.idle.max(slide);
+    }
     let args = &args;
     let rows: Vec<&Plan> = spans.iter().map(|spans| &*spans.plan).collect();
     let placement = plans::placed_beside(&[&*counters.plan], &rows, &args.capabilities()?);

@@ -73,6 +73,7 @@ pub fn run(args: &DiskstatsArgs, verbose: bool) -> Result<Ending, Failure> {
     }
     let wanted = CounterSelection {
         live: args.source.is_live(),
+        slide_ms: disk_totals::slide_ms(quantity::nanos(args.every)),
         vm: args.only_vm.clone(),
         busy: true,
         limits_ns: Vec::new(),

@@ -19,7 +19,7 @@ use weir_runtime::output;
 use weir_runtime::quantity;
 use weir_runtime::run_loop::Stop;
 use weir_runtime::run_loop::conclude;
-use weir_view::disk_totals::{self, CounterSelection, Devices, Questions, Totals};
+use weir_view::disk_totals::{self, CounterSelection, Devices, Questions, SLIDES_MS, Totals};
 use weir_view::exporter::{Exporter, Keeper};
 
 /// The interval at which the server checks for a signal after the end of a recording.
@@ -69,6 +69,7 @@ pub fn run(args: &ExporterArgs, verbose: bool) -> Result<Ending, Failure> {
     let buckets = Buckets::new();
     let wanted = CounterSelection {
         live: args.source.is_live(),
+        slide_ms: SLIDES_MS[1],
         vm: args.only_vm.clone(),
         busy: true,
         limits_ns: buckets.limits_ns().to_vec(),

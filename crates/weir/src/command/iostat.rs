@@ -19,7 +19,7 @@ use weir_runtime::run_loop::conclude;
 use weir_runtime::run_loop::{Stop, wall_clock};
 use weir_runtime::unobserved::UnobservedDevices;
 use weir_tap::source::SourceName;
-use weir_view::disk_totals::{self, CounterSelection, Devices, Questions, SLIDE_MS, Totals};
+use weir_view::disk_totals::{self, CounterSelection, Devices, Questions, SLIDES_MS, Totals};
 use weir_view::iostat::names::DeviceNames;
 use weir_view::iostat::output::{Output, host};
 use weir_view::iostat::reports::{self, Reports};
@@ -137,6 +137,11 @@ pub fn run(args: &IostatArgs, verbose: bool) -> Result<Ending, Failure> {
     let live = args.source.is_live();
     let wanted = CounterSelection {
         live,
+        // Without an interval, the only report is not to wait for the beginning of a long slice.
+        slide_ms: match words.interval_s {
+            Some(s) => disk_totals::slide_ms(nanos(s)),
+            None => SLIDES_MS[0],
+        },
         vm: args.only_vm.clone(),
         busy: args.extended,
         limits_ns: Vec::new(),
@@ -218,7 +223,7 @@ fn options(
     let interval_s = words.interval_s.or(default);
     let once = words.interval_s.is_none();
     reports::ReportOptions {
-        interval_ns: interval_s.map(|s| (s * NANOS_PER_SECOND as f64).round() as Nanos),
+        interval_ns: interval_s.map(nanos),
         reports_max: if once { Some(1) } else { words.reports_max },
         live,
         selection,
@@ -338,7 +343,7 @@ impl Words {
             )));
         }
         let interval_s = numbers.first().and_then(|text| seconds(text));
-        let slice_s = SLIDE_MS as f64 / 1e3;
+        let slice_s = SLIDES_MS[0] as f64 / 1e3;
         if let Some(short) = interval_s.filter(|s| *s < slice_s) {
             return Err(Failure::words(format_args!(
                 "interval {short} s is too short; the minimum is {slice_s} s"
@@ -356,6 +361,10 @@ impl Words {
             reports_max: numbers.get(1).map(count).transpose()?,
         })
     }
+}
+
+fn nanos(seconds: f64) -> Nanos {
+    (seconds * NANOS_PER_SECOND as f64).round() as Nanos
 }
 
 /// A number of seconds, such as 5 or 0.5.
