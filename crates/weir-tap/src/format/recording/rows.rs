@@ -293,15 +293,21 @@ impl Layout {
         if own[KIND_AT].nulls().is_some() || (self.folded.is_some() && self.with_requests) {
             return None;
         }
-        if ids.values().iter().all(|id| finished.contains(id)) {
-            return Some(Wanted::All);
-        }
-        let are_known = ids
+        // Without an early end, so that the comparisons are of many values at once.
+        let requests = ids.values().iter().filter(|id| **id == request).count();
+        let others = ids
             .values()
             .iter()
-            .all(|id| *id == request || finished.contains(id));
-        (are_known && !self.with_requests)
-            .then(|| Wanted::Some(ids.values().iter().map(|id| *id != request).collect()))
+            .filter(|id| finished.contains(id))
+            .count();
+        match (requests, others) {
+            (0, others) if others == ids.len() => Some(Wanted::All),
+            (requests, others) if requests + others == ids.len() && !self.with_requests => {
+                let is_wanted = ids.values().iter().map(|id| *id != request);
+                Some(Wanted::Some(is_wanted.collect()))
+            }
+            _ => None,
+        }
     }
 
     /// A batch of which no other rows than these are delivered.
@@ -315,10 +321,7 @@ impl Layout {
         let mut events = instants.len();
         if let Some(folded) = &self.folded {
             unfold::derive(&mut own, of_file, &instants, folded.by_block);
-            let kinds = of_file[added(REQUEST)].int_values();
-            events += (0..instants.len())
-                .filter(|&at| kinds.get(at).is_some_and(|kind| kind != 0))
-                .count();
+            events += number_folded(&of_file[added(REQUEST)]);
         }
         if let Wanted::Some(wanted) = wanted {
             let filter = FilterBuilder::new(wanted).optimize().build();
@@ -365,6 +368,20 @@ impl Rows {
             *rows = unfold::events(rows, &self.columns.own, is_folded);
             self.columns.requests = Some(unfold::of_requests(of_file));
             self.lost = self.events - rows.len();
+        }
+    }
+}
+
+/// The number of requests in the rows of their responses, from the column of their kinds.
+fn number_folded(kinds: &Column) -> usize {
+    match kinds {
+        Column::Int(values) if values.null_count() == 0 => {
+            values.values().iter().filter(|kind| **kind != 0).count()
+        }
+        kinds => {
+            let values = kinds.int_values();
+            let is_folded = |at: &usize| values.get(*at).is_some_and(|kind| kind != 0);
+            (0..kinds.len()).filter(is_folded).count()
         }
     }
 }
