@@ -3,7 +3,7 @@
  * Finds the virtual disks at the sectors of a request, as a number that user space has assigned. So the
  * requests of a disk of the host that several VMs share are folded into groups of each virtual disk.
  *
- * User space writes the extents of all disks into the half of the table that is not in use, and then the
+ * User space writes the extents of all disks into the halves of the tables that are not in use, and then the
  * ranges, each with one store. It writes into a half again once each processor was observed not to be busy
  * (groups.bpf.h), since a range is read only while it is.
  */
@@ -13,11 +13,9 @@
 #include "extents.h"
 #include "request.bpf.h"
 
-/*
- * The lines of each disk, by its row in the counters: the first line above the 32 bits of their number.
- * Without lines, the upper half is the number of the set of the whole disk.
- */
+/* Of each disk, by its row in the counters. */
 TABLE(extent_ranges, sizeof(__u64));
+TABLE(extent_parts, sizeof(__u64));
 TABLE(extent_lines, sizeof(struct extent_line));
 
 /* The number of the VM of each set; 0 if it has disks of several, or none. */
@@ -47,22 +45,39 @@ static __always_inline bool may_own(__u32 process, __u32 owners)
 	return process == PROCESS_OTHER || !vm || !*vm || *vm == process;
 }
 
+/* The part with a sector of a disk; the last one has all later sectors too. */
+static __always_inline __u64 *part_at(__u64 range, __u64 sector)
+{
+	__u64 last = (1ULL << (range >> RANGE_LOG_PARTS & 31)) - 1;
+	__u64 part = sector >> (range & 63);
+	__u32 at;
+
+	if (part > last)
+		part = last;
+	at = (range >> RANGE_PART & 0x7fffffff) + part;
+	return bpf_map_lookup_elem(&extent_parts, &at);
+}
+
 /* The set of the disks that have all `bytes` bytes from `sector` on, for a request of `process`. */
 SUBPROGRAM __u32 owners_of(__u32 row, __u64 sector, __u32 bytes, __u32 process)
 {
-	__u64 *range = bpf_map_lookup_elem(&extent_ranges, &row), later, at;
+	__u64 *word = bpf_map_lookup_elem(&extent_ranges, &row), range, later, at;
 	__u32 first, count, half, step, i, owners;
 	struct extent_line *line;
 
-	if (!range || process == PROCESS_UNKNOWN)
+	if (!word || process == PROCESS_UNKNOWN)
 		return OWNERS_UNKNOWN;
-	at = *(volatile __u64 *)range;
-	first = at >> 32;
-	count = at;
-	if (!count)
-		return may_own(process, first) ? first : OWNERS_UNKNOWN;
+	range = *(volatile __u64 *)word;
+	if (!(range & RANGE_LINES))
+		return may_own(process, range) ? range : OWNERS_UNKNOWN;
 	if (sector == UNKNOWN)
 		return OWNERS_NONE;
+	word = part_at(range, sector);
+	if (!word)
+		return OWNERS_UNKNOWN;
+	at = *word;
+	first = (range >> RANGE_LINE & ((1 << (RANGE_PART - RANGE_LINE)) - 1)) + (__u32)at;
+	count = at >> PART_COUNT;
 	for (step = 0; step <= LINES_LOG && count > 1; step++) {
 		half = count / 2;
 		line = line_at(first + half);

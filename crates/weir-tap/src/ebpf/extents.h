@@ -13,6 +13,19 @@
 #define LINES_LOG 16
 
 /*
+ * The extents of a disk, as one word. Without RANGE_LINES it is the number of the set of the whole disk.
+ * Otherwise the disk is divided into equal parts, a power of two of them: from the lowest bit, log2 of the
+ * sectors of a part, log2 of the number of parts, the first line, and at RANGE_PART the first part.
+ */
+#define RANGE_LOG_PARTS 6
+#define RANGE_LINE 11
+#define RANGE_PART 32
+#define RANGE_LINES (1ULL << 63)
+
+/* A part: the line of its first sector, from the disk's first line on; and above the number of its lines. */
+#define PART_COUNT 32
+
+/*
  * Consecutive extents of a disk, ascending, in one cache line: the first sector above OWNERS_BITS, and the
  * number of the set of virtual disks there. An extent ends where the next one begins; the last word has the
  * beginning of the first extent of the next line.
