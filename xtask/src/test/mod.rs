@@ -50,10 +50,6 @@ const SUITES_OF_PROCESSORS: &[&str] = &[
     "weir, test standard_queries",
 ];
 
-/// Suites of many tests that mostly wait, for other processes and for time: half as many again run
-/// at the same time as there are processors.
-const SUITES_THAT_WAIT: &[&str] = &["weir, test cli"];
-
 /// The arguments of `cargo test` that select the tests of other kernels.
 const OF_KERNELS: [&str; 3] = ["--test", "guests", "kernels"];
 
@@ -128,14 +124,6 @@ fn divided(suites: Vec<Suite>) -> (Vec<Suite>, Vec<Suite>) {
             || SUITES_OF_THE_HOST.contains(&name)
     };
     let (of_the_host, others): (Vec<_>, Vec<_>) = suites.into_iter().partition(uses_host);
-    let waiting_threads = std::thread::available_parallelism().map_or(2, |n| n.get() * 3 / 2);
-    let of_the_host = of_the_host.into_iter().map(|suite| {
-        match SUITES_THAT_WAIT.contains(&suite.name.as_str()) {
-            true => suite.with_threads(waiting_threads),
-            false => suite,
-        }
-    });
-    let of_the_host = of_the_host.collect();
     let others = others.into_iter().map(Suite::in_background);
     let examples = Suite::selected(&["--doc".to_owned()]).in_background();
     (of_the_host, others.chain([examples]).collect())

@@ -21,8 +21,6 @@ pub struct Suite {
     pub package: String,
     runs: Runs,
     is_in_background: bool,
-    /// Tests at the same time; `None`: as many as there are processors.
-    threads: Option<usize>,
 }
 
 enum Runs {
@@ -50,9 +48,6 @@ const OUTPUT_TIMEOUT: Duration = Duration::from_secs(5);
 /// How much of a panic is in the summary. The output of the suite has all of it.
 const PANIC_LINES: usize = 8;
 const PANIC_COLUMNS: usize = 500;
-
-/// The variable by which a suite gets the number of tests at the same time.
-const THREADS_VARIABLE: &str = "RUST_TEST_THREADS";
 
 /// The arguments of `cargo test` that select packages.
 const PACKAGES: [&str; 3] = ["--workspace", "--package", "-p"];
@@ -108,7 +103,6 @@ impl Suite {
                 directory: directory.into(),
             },
             is_in_background: false,
-            threads: None,
         }
     }
 
@@ -119,15 +113,6 @@ impl Suite {
             package: String::new(),
             runs: Runs::Cargo(args.to_vec()),
             is_in_background: false,
-            threads: None,
-        }
-    }
-
-    /// The same with this number of tests at the same time.
-    pub fn with_threads(self, threads: usize) -> Suite {
-        Suite {
-            threads: Some(threads),
-            ..self
         }
     }
 
@@ -162,7 +147,6 @@ impl Suite {
         let mut child = self
             .command()
             .args(args)
-            .envs(self.threads.map(|n| (THREADS_VARIABLE, n.to_string())))
             .envs(environment.iter().copied())
             .stdin(Stdio::null())
             .stdout(Stdio::piped())

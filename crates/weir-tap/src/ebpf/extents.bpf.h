@@ -29,12 +29,14 @@ static __always_inline struct extent_line *line_at(__u32 line)
 	return bpf_map_lookup_elem(&extent_lines, &line);
 }
 
-/* What is known of the process of a request. A kernel thread works for whomever the disks belong to. */
+/* What is known of the process of a request. A kernel thread that is not known is that of no VM. */
 static __always_inline __u32 process_of(const struct io *io)
 {
-	if (!io->pid || io->flags & FLAG_KERNEL)
+	__u32 process = marks_in(&processes, config.process_mask, io->pid).index;
+
+	if (!process && (!io->pid || io->flags & FLAG_KERNEL))
 		return PROCESS_OTHER;
-	return marks_in(&processes, config.process_mask, io->pid).index;
+	return process;
 }
 
 /* False if a process of a VM is at disks of another VM: the sectors may be its own by now. */

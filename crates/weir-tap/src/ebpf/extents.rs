@@ -119,11 +119,14 @@ impl ExtentTables {
 
     /// Adds the processes of `known`, each with what is known of it. The extents of their VMs have
     /// been written.
-    pub fn add_processes(&mut self, known: HashMap<u32, u32>) {
+    pub fn add_processes(&mut self, known: impl IntoIterator<Item = (u32, u32)>) {
         for (pid, number) in known {
-            if self.listed.insert(pid, number).is_none() {
-                let slots = &mut self.known_processes;
-                slots.insert(&self.processes, u64::from(pid), number, 0);
+            if self.listed.contains_key(&pid) {
+                continue;
+            }
+            let (slots, table) = (&mut self.known_processes, &self.processes);
+            if slots.insert(table, u64::from(pid), number, 0) {
+                self.listed.insert(pid, number);
             }
         }
     }

@@ -24,8 +24,8 @@ fn hash(key: u64) -> usize {
 
 impl Known {
     /// Inserts or updates a key in the kernel side's table. A key for which there is no room is
-    /// unknown to the kernel side and passes every test.
-    pub fn insert(&mut self, table: &Shared, key: u64, index: u32, marks: u32) {
+    /// unknown to the kernel side and passes every test; false is returned.
+    pub fn insert(&mut self, table: &Shared, key: u64, index: u32, marks: u32) -> bool {
         let words = table.words();
         let mask = words.len() / KNOWN_WORDS - 1;
         let bucket = hash(key) & mask;
@@ -36,12 +36,13 @@ impl Known {
             None => (0..SIBLINGS).find(free).map(|way| (first, way)),
         };
         let Some((first, way)) = slot else {
-            return;
+            return false;
         };
         put_half(words, first + SIBLINGS, way, index);
         put_half(words, first + SIBLINGS + SIBLINGS / 2, way, marks);
         words[first + way].store(key, Ordering::Release);
         self.slots.insert(key, (first, way));
+        true
     }
 }
 

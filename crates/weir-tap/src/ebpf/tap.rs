@@ -172,6 +172,17 @@ pub fn open(demands: &[Demand], options: &LiveOptions) -> Result<BlockTap, TapEr
     open_for(demands, options, None, &[])
 }
 
+/// Waits for the first scan of the inventory, which runs while programs are loaded.
+///
+/// # Errors
+/// If it fails.
+pub fn wait_for_inventory(options: &LiveOptions) -> Result<(), TapError> {
+    options
+        .inventory
+        .as_ref()
+        .map_or(Ok(()), |watch| watch.ready())
+}
+
 /// As [`open`]. `refused` are the reasons why groups of `demands` are delivered as rows.
 fn open_for(
     demands: &[Demand],
@@ -322,8 +333,10 @@ impl BlockTap {
         }
         live.write_devices(&self.devices);
         self.live = Some(live);
-        self.write_extents();
         self.begin_histograms();
+        // No ring is read before it is complete.
+        wait_for_inventory(options)?;
+        self.write_extents();
         if let Some(live) = &mut self.live {
             live.programs.attach()?;
         }
@@ -354,6 +367,8 @@ impl BlockTap {
             self.names.taken_ns = clock::monotonic_ns() as i64 + self.names.epoch_offset_ns;
             self.find_devices();
             self.line_up();
+            // The processes of these rows may be known now.
+            self.write_extents();
             if self.attribution.as_ref().is_some_and(|a| a.sees_growth()) {
                 self.pace.wait_for(LOOKS_APART);
             }

@@ -177,7 +177,7 @@ impl Layouts {
         };
         for (depth, image) in images.iter().enumerate() {
             let before = survey.pieces.len();
-            let found_by = match self.lay_image(image, depth == 0, survey) {
+            let found_by = match self.lay_image(image, depth <= 1, survey) {
                 Ok(found_by) => found_by,
                 Err(Unknown::Somewhere) => FoundBy::Process,
                 Err(Unknown::Nowhere) => FoundBy::Nothing,
@@ -201,7 +201,7 @@ impl Layouts {
     fn lay_image(
         &mut self,
         image: &Image,
-        is_active: bool,
+        may_grow: bool,
         survey: &mut Survey,
     ) -> Result<FoundBy, Unknown> {
         let (first, limit) = (image.offset_bytes.div_ceil(512), image.bytes);
@@ -227,7 +227,7 @@ impl Layouts {
         }
         let (extents, device) = self.file(&image.path, survey);
         let extents = extents?;
-        if is_active {
+        if may_grow {
             self.grow_on(device, DEPTH_MAX, survey);
         }
         let ranges = extents.iter();

@@ -81,8 +81,8 @@ pub struct DiskLayout {
     /// The pieces, sorted by device and sector, without overlap, on every visible device of a
     /// stack: a file on a loop device has pieces on that device and on those below.
     pub pieces: Vec<Piece>,
-    /// The whole devices, of every visible level of a stack, on which the active image may get
-    /// further sectors, as it is in a file.
+    /// The whole devices, of every visible level of a stack, on which the active image, or the one
+    /// below it, to which QEMU may commit it, may get further sectors, as it is in a file.
     pub grows_on: Vec<u32>,
 }
 

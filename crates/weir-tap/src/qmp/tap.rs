@@ -24,6 +24,8 @@ pub static TAP: LiveTap = LiveTap {
     streams: STREAMS,
     open: |demands, options| {
         let watch = inventory_of(options)?;
+        // The first poll is of the VMs of the first scan.
+        watch.ready()?;
         let every = options.qmp_every;
         let tap = match watch.inspection() {
             Some(process) => opened(demands, every, |histograms| {

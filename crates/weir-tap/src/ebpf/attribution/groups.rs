@@ -32,9 +32,20 @@ impl Attribution {
         self.sets.vms()
     }
 
-    /// Changes with [`Attribution::processes`].
+    /// Changes with [`Attribution::processes`], except for those of
+    /// [`Attribution::take_new_processes`].
     pub fn processes_version(&self) -> u64 {
         self.processes_version
+    }
+
+    /// The processes of no VM that became known since the last call.
+    pub fn take_new_processes(&mut self) -> Vec<u32> {
+        std::mem::take(&mut self.new_processes)
+    }
+
+    /// Changes when a disk of a VM is added or removed.
+    pub fn disks_version(&self) -> u64 {
+        self.disks_version
     }
 
     /// The processes of which it is known whether they work for a VM, each with the number of its

@@ -32,7 +32,7 @@ use self::owners::{Spot, Target};
 use self::spans::NO_SECTOR;
 use super::cgroups::Cgroups;
 use super::layout::{Record, Submitter, UNKNOWN, flag};
-use crate::inventory::{InventoryWatch, ScanScope, TapdiskKey};
+use crate::inventory::{InventoryWatch, ScanScope, Snapshot, TapdiskKey};
 
 /// The owner of a request. The empty symbol, and [`NO_SECTOR`], stand for unknown values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -146,8 +146,12 @@ pub struct Attribution {
     recent: Box<[Recent; RECENT]>,
     /// Processes that were scanned for and work for no VM.
     without_owner: HashSet<u32>,
-    /// Incremented when a process becomes known or unknown.
+    /// Those that were added since groups last needed them.
+    new_processes: Vec<u32>,
+    /// Incremented when the processes of VMs change, or those without a VM are unknown again.
     processes_version: u64,
+    /// Incremented when a disk is added or removed.
+    disks_version: u64,
     /// Recently charged cgroups and their VMs, indexed by the low bits of their ids.
     charged: Box<[Charged; RECENT]>,
     /// Unknown names in the last records.
@@ -192,7 +196,10 @@ const RECENT: usize = 1 << 10;
 /// Number of requests whose locations are prefetched.
 const AHEAD: usize = 32;
 
-/// Maximum number of cached processes without a VM, and of cached locations.
+/// Maximum number of cached processes without a VM.
+const WITHOUT_OWNER_MAX: usize = 1 << 13;
+
+/// Maximum number of cached locations.
 const REMEMBERED_MAX: usize = 1 << 16;
 
 /// Maximum number of processes and devices in one scan.
@@ -218,7 +225,9 @@ impl Attribution {
             images: None,
             recent: Box::new([Recent::default(); RECENT]),
             without_owner: HashSet::new(),
+            new_processes: Vec::new(),
             processes_version: 0,
+            disks_version: 0,
             charged: Box::new([Charged::default(); RECENT]),
             open: Open::default(),
             pids_looked: Pause::new(),
@@ -267,18 +276,31 @@ impl Attribution {
 
     fn renew(&mut self) {
         let snapshot = self.watch.snapshot();
-        let before = &self.owners.snapshot;
+        let before = self.owners.snapshot.clone();
         let same_processes = before.pids == snapshot.pids
             && before.servers == snapshot.servers
             && before.vms == snapshot.vms;
         if !same_processes {
-            self.without_owner.clear();
+            self.forget_processes();
         }
-        self.processes_version += 1;
+        let names = |snapshot: &Snapshot| -> Vec<(Symbol, Symbol)> {
+            let disks = snapshot.disks.iter().map(|laid| &laid.disk);
+            disks.map(|disk| (disk.vm, disk.vdisk)).collect()
+        };
+        if names(&before) != names(&snapshot) {
+            self.disks_version += 1;
+        }
         self.recent.fill(Recent::default());
         self.charged.fill(Charged::default());
         self.owners = Owners::new(snapshot, &self.owners);
         self.images = None;
+    }
+
+    /// Processes without a VM may have ended, and their numbers be those of others.
+    fn forget_processes(&mut self) {
+        self.without_owner.clear();
+        self.new_processes.clear();
+        self.processes_version += 1;
     }
 
     fn decide_all(
@@ -583,16 +605,18 @@ impl Attribution {
         }
         if !pids.is_empty() {
             self.pids_looked.next(true);
-            if self.without_owner.len() >= REMEMBERED_MAX {
-                self.without_owner.clear();
+            if self.without_owner.len() >= WITHOUT_OWNER_MAX {
+                self.forget_processes();
             }
             // If the scan was not completed in time, they are removed when it is.
             let snapshot = &self.owners.snapshot;
             let is_known =
                 |pid: &u32| snapshot.pids.contains_key(pid) || snapshot.servers.contains_key(pid);
-            let unknown = pids.iter().filter(|pid| !is_known(pid));
-            self.without_owner.extend(unknown);
-            self.processes_version += 1;
+            let unknown = pids.iter().copied().filter(|pid| !is_known(pid));
+            for pid in unknown {
+                self.without_owner.insert(pid);
+                self.new_processes.push(pid);
+            }
         }
         let moved = changed && before.disks != self.owners.snapshot.disks;
         if self.devices_looked.len() >= REMEMBERED_MAX {

@@ -24,8 +24,12 @@ pub mod process {
     pub const OTHER: u32 = 1;
 }
 
-/// The number of a set without extents is used again after this time. Groups are named much sooner.
-const NUMBER_KEPT: Duration = Duration::from_secs(60);
+/// The number of a set without extents is used again after this time. The groups of the longest
+/// intervals, 10 minutes, have been delivered by then.
+const NUMBER_KEPT: Duration = Duration::from_secs(30 * 60);
+
+/// Minimum time between two searches for numbers without extents.
+const SEARCH_PAUSE: Duration = Duration::from_secs(60);
 
 /// The greatest size of a disk, in sectors, whose extents have numbers that the programs compare.
 const SECTORS_MAX: u64 = 1 << 47;
@@ -62,8 +66,9 @@ struct At {
 pub struct OwnerSets {
     sets: Vec<Numbered>,
     numbers: HashMap<OwnerSet, u16>,
-    /// Numbers whose sets have no extents any more.
+    /// Numbers whose sets have no extents any more, as of the last search.
     free: Vec<u16>,
+    searched: Option<Instant>,
     /// The numbers of VMs.
     vms: HashMap<Symbol, u32>,
     /// The extents of each disk of the host, as of the last call.
@@ -95,6 +100,7 @@ impl Default for OwnerSets {
             sets: vec![none; 1 + usize::from(set::NONE)],
             numbers: HashMap::from([(OwnerSet::default(), set::NONE)]),
             free: Vec::new(),
+            searched: None,
             vms: HashMap::new(),
             disks: HashMap::new(),
         }
@@ -196,6 +202,7 @@ impl OwnerSets {
         let now = Instant::now();
         if let Some(number) = self.numbers.get(&set) {
             self.sets[usize::from(*number)].seen = now;
+            self.free.retain(|free| free != number);
             return *number;
         }
         let numbered = Numbered {
@@ -222,7 +229,9 @@ impl OwnerSets {
 
     /// A number whose set has had no extents for [`NUMBER_KEPT`].
     fn free_number(&mut self) -> Option<u16> {
-        if self.free.is_empty() {
+        let is_due = self.searched.is_none_or(|at| at.elapsed() > SEARCH_PAUSE);
+        if self.free.is_empty() && is_due {
+            self.searched = Some(Instant::now());
             let extents = self.disks.values().flat_map(|known| known.extents.iter());
             let used: HashSet<u16> = extents.map(|extent| extent.owners).collect();
             let numbers = (set::NONE + 1..=u16::MAX).rev();
@@ -476,17 +485,28 @@ mod tests {
                 break;
             }
         }
-        let old = Instant::now()
-            .checked_sub(2 * NUMBER_KEPT)
-            .expect("the clock began earlier");
+        let again = |sets: &mut OwnerSets, name: &str| {
+            sets.searched = None;
+            sets.number(of(name))
+        };
+        assert_eq!(again(&mut sets, "another"), set::UNKNOWN, "all are recent");
+        let Some(old) = Instant::now().checked_sub(2 * NUMBER_KEPT) else {
+            return; // This machine has run for less than an hour.
+        };
         for at in [kept, first] {
             sets.sets[usize::from(at)].seen = old;
         }
         assert_eq!(
-            sets.number(of("another")),
+            again(&mut sets, "another"),
             first,
             "the other one has extents"
         );
-        assert_eq!(sets.number(of("0")), set::UNKNOWN);
+        assert_eq!(again(&mut sets, "0"), set::UNKNOWN);
+        // A set that is there again keeps its number, although it was free.
+        sets.sets[usize::from(first)].seen = old;
+        sets.sets[usize::from(first) + 1].seen = old;
+        assert_eq!(again(&mut sets, "more"), first);
+        assert_eq!(sets.number(of("1")), first + 1);
+        assert_eq!(sets.number(of("still more")), set::UNKNOWN);
     }
 }

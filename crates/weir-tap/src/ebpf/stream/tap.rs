@@ -25,6 +25,7 @@ use crate::ebpf::object::{self, refused};
 use crate::ebpf::pace::Pace;
 use crate::ebpf::rings::{self, RING_BYTES, Rings};
 use crate::ebpf::rows::Names;
+use crate::ebpf::tap::wait_for_inventory;
 use crate::ebpf::tap::{DEMANDS_MAX, LiveOptions};
 use crate::ebpf::{clock, cost};
 use crate::inventory::InventoryWatch;
@@ -282,6 +283,7 @@ impl StreamTap {
             object,
         };
         if self.switch.has(stream.table.name) {
+            wait_for_inventory(options)?;
             live.attach(stream)?;
         }
         Ok((live, paths))

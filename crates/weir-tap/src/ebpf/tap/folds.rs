@@ -8,7 +8,7 @@ use weir_model::Folded;
 
 use super::BlockTap;
 use crate::TapEvent;
-use crate::ebpf::attribution::{Attribution, Extent};
+use crate::ebpf::attribution::{Attribution, Extent, process};
 use crate::ebpf::extents::ExtentTables;
 use crate::ebpf::fold::{Folds, Naming};
 
@@ -24,7 +24,9 @@ pub(super) struct WrittenExtents {
     /// The inventory of the extents; `None` if they are to be written.
     pub of: Option<u64>,
     /// The version of the processes.
-    processes: u64,
+    processes: Option<u64>,
+    /// The version of the disks.
+    disks: u64,
     extents: Vec<DiskExtents>,
     /// The rows of the disks whose extents have no room.
     without_room: Vec<u32>,
@@ -112,13 +114,18 @@ impl BlockTap {
         let (written, version) = (&mut self.written_extents, attribution.processes_version());
         let generation = Some(attribution.generation());
         let is_first_scan_open = generation == Some(0);
-        let is_written = written.of == generation && written.processes == version;
-        if is_first_scan_open || is_written {
+        if is_first_scan_open {
             return;
         }
-        let processes = attribution.processes();
-        tables.forget_processes(&processes);
-        let is_due = written.due.is_none_or(|due| due <= Instant::now());
+        let processes = (written.processes != Some(version)).then(|| attribution.processes());
+        if let Some(processes) = &processes {
+            tables.forget_processes(processes);
+        }
+        // Extents of an image that grows may be late, as its requests come as rows. Those of a new
+        // disk may not.
+        let disks_version = attribution.disks_version();
+        let is_due =
+            written.disks != disks_version || written.due.is_none_or(|due| due <= Instant::now());
         let is_quiet = || live.folds.as_ref().is_some_and(Folds::is_quiet);
         if written.of != generation && is_due && is_quiet() {
             let started = Instant::now();
@@ -133,11 +140,17 @@ impl BlockTap {
             });
             written.write(extents.collect(), tables, attribution);
             written.of = generation;
+            written.disks = disks_version;
             written.due = Some(Instant::now() + PAUSE_PER_TIME * started.elapsed());
         }
-        if written.of == generation {
+        if written.of != generation {
+            return;
+        }
+        let new = attribution.take_new_processes().into_iter();
+        tables.add_processes(new.map(|pid| (pid, process::OTHER)));
+        if let Some(processes) = processes {
             tables.add_processes(processes);
-            written.processes = version;
+            written.processes = Some(version);
         }
     }
 

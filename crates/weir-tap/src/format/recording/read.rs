@@ -78,8 +78,16 @@ impl RecordingTap {
             }
         };
         let rows = match rows.deliverable {
-            Deliverable::All(ts) if ts.first().is_some_and(|first| *first >= self.last_ts) => {
+            Deliverable::All {
+                ts,
+                span: Some([first, last]),
+            } if first >= self.last_ts => {
                 self.emit_all(&rows.columns.own, &ts);
+                // The time of requests that no demand gets has passed as well.
+                if self.last_ts < last {
+                    self.last_ts = last;
+                    self.queued.push_back(TapEvent::Heartbeat(before(last)));
+                }
                 return Ok(());
             }
             _ => rows,
@@ -151,14 +159,14 @@ impl RecordingTap {
         }
         let mut rows = match batch.deliverable {
             Deliverable::Some(rows) => rows,
-            Deliverable::All(instants) => {
+            Deliverable::All { ts, .. } => {
                 let row = |(at, &ts): (u32, &Nanos)| Row {
                     ts,
                     at,
                     is_request: false,
                     is_in_response: false,
                 };
-                (0..).zip(instants.iter()).map(row).collect()
+                (0..).zip(ts.iter()).map(row).collect()
             }
         };
         let all = rows.len();

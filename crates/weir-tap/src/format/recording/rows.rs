@@ -71,7 +71,12 @@ enum Wanted {
 pub enum Deliverable {
     /// All of them, at these instants, in timestamp order: finished requests, or rows of another
     /// stream.
-    All(ScalarBuffer<Nanos>),
+    All {
+        ts: ScalarBuffer<Nanos>,
+        /// The first and the last instant of the rows that were read, with requests that no demand
+        /// gets; `None` without rows.
+        span: Option<[Nanos; 2]>,
+    },
     /// These.
     Some(Vec<Row>),
 }
@@ -279,9 +284,9 @@ impl Layout {
         all
     }
 
-    /// The rows that a demand gets, where that follows from their kinds: all rows of another stream,
-    /// and all but requests if no demand has these. `None` if requests are delivered, or a kind is
-    /// not known.
+    /// The rows that a demand gets, where that follows from their kinds: all rows of another
+    /// stream, and all but requests if no demand has these. `None` if requests are delivered, or a
+    /// kind is not known.
     fn wanted(&self, own: &[Column]) -> Option<Wanted> {
         if self.kind.is_none() {
             return Some(Wanted::All);
@@ -319,6 +324,8 @@ impl Layout {
         wanted: &Wanted,
     ) -> Rows {
         let mut events = instants.len();
+        let span = instants.first().zip(instants.last());
+        let span = span.map(|(first, last)| [*first, *last]);
         if let Some(folded) = &self.folded {
             unfold::derive(&mut own, of_file, &instants, folded.by_block);
             events += number_folded(&of_file[added(REQUEST)]);
@@ -332,7 +339,7 @@ impl Layout {
         Rows {
             events,
             lost: 0,
-            deliverable: Deliverable::All(instants),
+            deliverable: Deliverable::All { ts: instants, span },
             bad: None,
             columns: Columns {
                 own,

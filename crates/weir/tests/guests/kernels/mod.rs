@@ -262,7 +262,7 @@ fn the_same_requests_are_counted_in_each_way(watched: &mut Watched) {
         (
             "groups",
             &format!(
-                "{query} -v \"Rstream(select op, count(*), count(in_flight), count(seek), {OTHERS} from IO [range 1 s slide 1 s] where {disk} group by op, vm, vdisk)\""
+                "{query} -v \"Rstream(select op, count(*), count(in_flight), count(seek), {OTHERS} from IO [range 1 s slide 1 s] where {disk} group by op)\""
             ),
         ),
         (
