@@ -162,6 +162,7 @@ fn observe(kernel: &GuestKernel, test: &str) {
     files::the_file_is_found_below(&mut watched);
     files::a_delay_is_at_its_level(&mut watched);
     the_same_requests_are_counted_in_each_way(&mut watched);
+    the_kernel_makes_groups_by_owner(&mut watched);
     watched.run(&format!(
         "echo mq-deadline > /sys/block/{PLAIN}/queue/scheduler"
     ));
@@ -331,6 +332,25 @@ fn the_same_requests_are_counted_in_each_way(watched: &mut Watched) {
     let hist: Value = serde_json::from_str(hist.lines().next().expect("a disk")).unwrap();
     let count = &hist["histograms"]["ioLength"]["all"]["count"];
     assert_eq!(count, counts.requests(), "{hist}");
+}
+
+/// Groups by VM and virtual disk, of a load that lasts until its process is known.
+fn the_kernel_makes_groups_by_owner(watched: &mut Watched) {
+    watched.start_weir(&[(
+        "owners",
+        &format!(
+            "query --format csv -v \"Rstream(select vm, vdisk, op, count(*), {OTHERS} from IO [range 1 s slide 1 s] where pdisk = '/dev/vda' group by vm, vdisk, op)\""
+        ),
+    )]);
+    watched.load(&"disk=/dev/vda,read=1,count=10000,seed=7".parse().unwrap());
+    // The groups of a second are delivered after its end.
+    watched.run("sleep 3");
+    let messages = watched.end("owners");
+    assert!(messages.contains("requests folded"), "{messages:?}");
+    let lines = watched.output("owners");
+    let counts = lines.lines().skip(1).map(|line| line.split(',').nth(4));
+    let counts = counts.map(|count| count.and_then(|n| n.parse::<i64>().ok()));
+    assert_eq!(counts.sum::<Option<i64>>(), Some(10_000), "{lines}");
 }
 
 /// The self-test of `weir doctor` reads these disks and verifies that it is reported. It reports
