@@ -42,9 +42,12 @@ static __always_inline __u32 process_of(const struct io *io)
 /* False if a process of a VM is at disks of another VM: the sectors may be its own by now. */
 static __always_inline bool may_own(__u32 process, __u32 owners)
 {
-	__u64 *vm = bpf_map_lookup_elem(&owner_vms, &owners);
+	__u64 *vm;
 
-	return process == PROCESS_OTHER || !vm || !*vm || *vm == process;
+	if (process == PROCESS_OTHER)
+		return true;
+	vm = bpf_map_lookup_elem(&owner_vms, &owners);
+	return !vm || !*vm || *vm == process;
 }
 
 /* The part with a sector of a disk; the last one has all later sectors too. */

@@ -338,13 +338,7 @@ mod tests {
 
     #[test]
     fn each_sector_is_in_the_lines_of_its_part() {
-        let mut state = 3u64;
-        let mut next = |below: u64| {
-            state = state
-                .wrapping_mul(6_364_136_223_846_793_005)
-                .wrapping_add(1);
-            (state >> 33) % below
-        };
+        let mut random = fastrand::Rng::with_seed(3);
         for number in [2, 7, 8, 9, 50, 300, 1000] {
             let shared = anonymous;
             let mut tables = ExtentTables {
@@ -360,8 +354,8 @@ mod tests {
                     owners: 2 + i % 5,
                 });
                 // Many short ones, and a few that span many parts.
-                let most = if next(20) == 0 { 1 << 30 } else { 50 };
-                first += 1 + next(most);
+                let most = if random.u8(..20) == 0 { 1 << 30 } else { 50 };
+                first += random.u64(1..=most);
             }
             assert!(tables.write(&[(1, &extents)]).is_empty());
             for (extent, sector) in extents

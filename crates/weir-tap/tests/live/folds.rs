@@ -16,7 +16,7 @@ use weir_tap::live;
 use weir_testing::{LoopDisk, run};
 
 use crate::bench;
-use crate::images::{Fake, Images, fio_as, raw, with_inventory, write_lazily, write_stamped};
+use crate::images::{Fake, fio_as, prepared, raw, with_inventory, write_lazily, write_stamped};
 use crate::load::fio;
 use crate::skip;
 use crate::traps::read_direct;
@@ -509,12 +509,8 @@ fn of_owner(groups: &Groups, vm: &str, vdisk: &str) -> u64 {
 #[test]
 fn groups_of_vms_that_share_a_disk_are_made_in_the_kernel() {
     const TEST: &str = "groups_of_vms_that_share_a_disk_are_made_in_the_kernel";
-    let Some(bench) = bench(TEST, 96) else {
+    let Some((bench, images)) = prepared(TEST, 96) else {
         return;
-    };
-    let images = match Images::new(&bench.disk) {
-        Ok(images) => images,
-        Err(why) => return skip(TEST, &why).unwrap_or(()),
     };
     let own = match LoopDisk::new(32) {
         Ok(own) => own,
@@ -584,12 +580,8 @@ fn groups_of_vms_that_share_a_disk_are_made_in_the_kernel() {
 #[test]
 fn an_image_that_grows_is_in_the_groups_of_its_vm() {
     const TEST: &str = "an_image_that_grows_is_in_the_groups_of_its_vm";
-    let Some(bench) = bench(TEST, 96) else {
+    let Some((bench, images)) = prepared(TEST, 96) else {
         return;
-    };
-    let images = match Images::new(&bench.disk) {
-        Ok(images) => images,
-        Err(why) => return skip(TEST, &why).unwrap_or(()),
     };
     let path = images.path("thin.raw");
     fs::File::create(&path).unwrap().set_len(32 << 20).unwrap();

@@ -16,6 +16,8 @@ use weir_tap::inventory::{Image, InventoryWatch, LaidDisk, Layouts, ScanScope, S
 
 use weir_testing::{LoopDisk, run};
 
+use crate::{Bench, bench, skip};
+
 /// A file system with images.
 pub struct Images {
     folder: PathBuf,
@@ -28,6 +30,15 @@ pub struct Fake {
     pub name: &'static str,
     /// The name in the VM, and its images, the active one first.
     pub disks: Vec<(&'static str, Vec<Image>)>,
+}
+
+/// A device with a file system for images; `None` if there is none, which is reported.
+pub fn prepared(test: &str, mebibytes: u64) -> Option<(Bench, Images)> {
+    let bench = bench(test, mebibytes)?;
+    match Images::new(&bench.disk) {
+        Ok(images) => Some((bench, images)),
+        Err(why) => skip(test, &why),
+    }
 }
 
 impl Images {

@@ -8,7 +8,7 @@ use weir_model::Value;
 use weir_tap::inventory::Image;
 
 use crate::images::{
-    Fake, Images, copy_direct, fio_as, forget_cached, forget_cached_file, raw, stamp_at,
+    Fake, copy_direct, fio_as, forget_cached, forget_cached_file, prepared, raw, stamp_at,
     with_inventory, write_lazily, write_stamped,
 };
 use crate::load::DiskStats;
@@ -17,14 +17,6 @@ use crate::{Bench, bench, skip};
 use weir_testing::{LoopDisk, run};
 
 const COLUMNS: &str = "op sector sectors vm vdisk vsector pid comm pdisk host";
-
-fn prepared(test: &str, mebibytes: u64) -> Option<(Bench, Images)> {
-    let bench = bench(test, mebibytes)?;
-    match Images::new(&bench.disk) {
-        Ok(images) => Some((bench, images)),
-        Err(why) => skip(test, &why),
-    }
-}
 
 fn vm(name: &'static str, vdisk: &'static str, image: &Image) -> Fake {
     Fake {

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use arrow_array::UInt32Array;
 use arrow_buffer::ScalarBuffer;
+use arrow_select::take::take;
 use weir_model::capabilities::RequestRows;
 use weir_model::event::iostream_schema;
 use weir_model::{Batch, Column, Demand, Nanos};
@@ -15,7 +16,7 @@ use super::super::replay::before;
 use super::ahead::{self, RowGroups};
 use super::file::Recording;
 use super::losses;
-use super::rows::{Columns, Deliverable, Layout, Row, Rows, int};
+use super::rows::{Columns, Deliverable, Layout, Row, Rows, int, selected};
 use crate::{EventCount, Tap, TapError, TapEvent};
 
 /// Rows of a batch that is delivered at most: those of a block are more than fit into a cache.
@@ -109,10 +110,13 @@ impl RecordingTap {
     /// Queues all rows of a batch for each demand: no requests, in timestamp order, and none before
     /// the last one.
     fn emit_all(&mut self, own: &[Column], ts: &ScalarBuffer<Nanos>) {
+        let assumed = self.recording.responses_assumed();
         for first in (0..ts.len()).step_by(EMITTED_ROWS_MAX) {
             let len = EMITTED_ROWS_MAX.min(ts.len() - first);
             for (number, demand) in self.demands.iter().enumerate() {
-                let Some(width) = self.width_for(demand, own.len()) else {
+                let is_of_events = self.of_requests(demand) == Some(RequestRows::Events);
+                let width = self.width_for(demand, own.len());
+                let Some(width) = width.filter(|_| !(is_of_events && assumed)) else {
                     continue;
                 };
                 let column = |(at, column): (usize, &Column)| match demand.columns.contains(&at) {
@@ -132,17 +136,21 @@ impl RecordingTap {
         }
     }
 
-    /// The number of columns that finished requests, or rows of another stream, have for a demand;
-    /// `None` if it does not get them.
+    /// The rows that a demand gets of a recording of requests; `None` if that or the demand is of
+    /// another stream.
+    fn of_requests(&self, demand: &Demand) -> Option<RequestRows> {
+        let is_of_requests = self.recording.stored.is_of_requests();
+        RequestRows::of(&demand.stream).filter(|_| is_of_requests)
+    }
+
+    /// How many of `all` columns the rows of a demand have; `None` if it is of another stream than
+    /// the recording.
     fn width_for(&self, demand: &Demand, all: usize) -> Option<usize> {
-        let stored = &self.recording.stored;
-        let of_requests = RequestRows::of(&demand.stream).filter(|_| stored.is_of_requests());
-        match of_requests {
-            Some(RequestRows::Finished | RequestRows::All) => Some(all),
-            Some(RequestRows::Events) if self.recording.responses_assumed() => None,
+        match self.of_requests(demand) {
             Some(RequestRows::Events) => Some(iostream_schema().len()),
+            Some(RequestRows::Finished | RequestRows::All) => Some(all),
             None => {
-                let name = &stored.declaration.name;
+                let name = &self.recording.stored.declaration.name;
                 demand.stream.eq_ignore_ascii_case(name).then_some(all)
             }
         }
@@ -182,12 +190,8 @@ impl RecordingTap {
 
     fn rows_of(&self, demand: usize, rows: &[Row], columns: &Columns) -> Option<Batch> {
         let demand = &self.demands[demand];
-        let stored = &self.recording.stored;
-        let of_requests = RequestRows::of(&demand.stream).filter(|_| stored.is_of_requests());
-        let is_stored = demand.stream.eq_ignore_ascii_case(&stored.declaration.name);
-        if of_requests.is_none() && !is_stored {
-            return None;
-        }
+        let width = self.width_for(demand, columns.own.len())?;
+        let of_requests = self.of_requests(demand);
         let assumed = self.recording.responses_assumed();
         let wanted = |row: &&Row| match of_requests {
             Some(RequestRows::Finished) => !row.is_request,
@@ -201,10 +205,6 @@ impl RecordingTap {
         let indices: UInt32Array = picked.iter().map(|row| row.at).collect::<Vec<u32>>().into();
         let requests = columns.requests.as_ref();
         let requests = requests.filter(|_| picked.iter().any(|row| row.is_in_response));
-        let width = match of_requests {
-            Some(RequestRows::Events) => iostream_schema().len(),
-            _ => columns.own.len(),
-        };
         let of_demand = columns.own[..width].iter().enumerate().map(|(i, column)| {
             if !demand.columns.contains(&i) {
                 return Column::Nulls(ts.len());
@@ -232,22 +232,9 @@ impl RecordingTap {
 
 /// The rows of a column at `indices`.
 pub(super) fn taken(column: &Column, indices: &UInt32Array) -> Column {
-    use arrow_array::cast::AsArray;
-    use arrow_select::take::take;
-    let within = "indices are those of the column's rows";
-    match column {
-        Column::Int(a) => Column::Int(take(a, indices, None).expect(within).as_primitive().clone()),
-        Column::Text(a) => {
-            Column::Text(take(a, indices, None).expect(within).as_primitive().clone())
-        }
-        Column::Float(a) => {
-            Column::Float(take(a, indices, None).expect(within).as_primitive().clone())
-        }
-        Column::Bool(a) => Column::Bool(take(a, indices, None).expect(within).as_boolean().clone()),
-        Column::Nulls(_) | Column::Tally(_) | Column::Bytes(_) => {
-            Column::Nulls(indices.values().len())
-        }
-    }
+    selected(column, indices.values().len(), |array| {
+        take(array, indices, None).expect("indices are those of the column's rows")
+    })
 }
 
 impl Tap for RecordingTap {

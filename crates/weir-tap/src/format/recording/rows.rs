@@ -2,10 +2,10 @@
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::Int64Type;
-use arrow_array::{Array, BooleanArray, Int64Array, RecordBatch};
+use arrow_array::{Array, ArrayRef, BooleanArray, Int64Array, RecordBatch};
 use arrow_buffer::ScalarBuffer;
 use arrow_schema::DataType;
-use arrow_select::filter::{FilterBuilder, FilterPredicate};
+use arrow_select::filter::FilterBuilder;
 use parquet::arrow::arrow_reader::ArrowReaderMetadata;
 use weir_model::capabilities::RequestRows;
 use weir_model::{Column, Demand, EventKind, Nanos, Type};
@@ -332,9 +332,11 @@ impl Layout {
         }
         if let Wanted::Some(wanted) = wanted {
             let filter = FilterBuilder::new(wanted).optimize().build();
-            own = own.iter().map(|column| filtered(column, &filter)).collect();
-            let ts = Int64Array::new(instants, None);
-            instants = int_values(&ts, &filter);
+            let of = |array: &dyn Array| filter.filter(array).expect("as long as the filter");
+            let own_of = |column: &Column| selected(column, filter.count(), of);
+            own = own.iter().map(own_of).collect();
+            let ts = of(&Int64Array::new(instants, None));
+            instants = ts.as_primitive::<Int64Type>().values().clone();
         }
         Rows {
             events,
@@ -367,7 +369,7 @@ impl Rows {
         let Deliverable::Some(rows) = &mut self.deliverable else {
             unreachable!("rows that are all delivered are not unfolded")
         };
-        let requests = (0..self.events).filter(|&at| is_folded(at)).count();
+        let requests = number_folded(&of_file[added(REQUEST)]);
         let usable = rows.iter().filter(|row| is_folded(row.at as usize));
         self.lost += requests - usable.count();
         self.events += requests;
@@ -393,21 +395,14 @@ fn number_folded(kinds: &Column) -> usize {
     }
 }
 
-/// The selected values.
-fn int_values(column: &Int64Array, filter: &FilterPredicate) -> ScalarBuffer<i64> {
-    let values = filter.filter(column).expect("as long as the filter");
-    values.as_primitive::<Int64Type>().values().clone()
-}
-
-/// The selected rows of a column of a recording.
-fn filtered(column: &Column, filter: &FilterPredicate) -> Column {
-    let of = |array: &dyn Array| filter.filter(array).expect("as long as the filter");
+/// `len` rows of a column of a recording, which `of` selects.
+pub fn selected(column: &Column, len: usize, of: impl Fn(&dyn Array) -> ArrayRef) -> Column {
     match column {
         Column::Int(a) => Column::Int(of(a).as_primitive().clone()),
         Column::Text(a) => Column::Text(of(a).as_primitive().clone()),
         Column::Float(a) => Column::Float(of(a).as_primitive().clone()),
         Column::Bool(a) => Column::Bool(of(a).as_boolean().clone()),
-        Column::Nulls(_) | Column::Tally(_) | Column::Bytes(_) => Column::Nulls(filter.count()),
+        Column::Nulls(_) | Column::Tally(_) | Column::Bytes(_) => Column::Nulls(len),
     }
 }
 
