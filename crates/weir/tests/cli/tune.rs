@@ -8,6 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use rustix::fs::{Advice, fadvise};
 use serde_json::Value;
@@ -54,21 +55,32 @@ fn load(disk: &LoopDisk) -> PacedLoad {
 }
 
 /// Sequential reads through the page cache, whose requests read-ahead makes larger.
+///
+/// They have a fixed rate of bytes, so that the rate of requests depends on read-ahead and not on
+/// the processor time that other programs leave. The file is opened again and again: it takes
+/// its read-ahead from the device when it is opened.
 struct BufferedReader {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl BufferedReader {
+    /// 1 MiB is read within this time.
+    const PERIOD: Duration = Duration::from_millis(50);
+
     fn start(disk: &LoopDisk) -> BufferedReader {
         let (stop, path) = (Arc::new(AtomicBool::new(false)), disk.path().to_owned());
         let stopped = stop.clone();
         let thread = std::thread::spawn(move || {
             let mut buffer = vec![0; 64 << 10];
             while !stopped.load(Ordering::Relaxed) {
+                let end = Instant::now() + Self::PERIOD;
                 let mut file = fs::File::open(&path).unwrap();
                 fadvise(&file, 0, None, Advice::DontNeed).unwrap();
-                while file.read(&mut buffer).unwrap() > 0 && !stopped.load(Ordering::Relaxed) {}
+                for _ in 0..16 {
+                    file.read_exact(&mut buffer).unwrap();
+                }
+                std::thread::sleep(end.saturating_duration_since(Instant::now()));
             }
         });
         let thread = Some(thread);
