@@ -397,11 +397,11 @@ impl StreamCapabilities {
         if let Some(at) = self.loose_test(&demand.predicate) {
             let name = name(at);
             return Err(format!(
-                "the kernel does not select rows by `{name}` exactly"
+                "the source does not select rows by `{name}` exactly"
             ));
         }
         if let Some(at) = fold.keys.iter().find(|at| !self.columns[**at].group) {
-            return Err(format!("`{}` is not a key in the kernel", name(*at)));
+            return Err(format!("`{}` is not a key of groups", name(*at)));
         }
         let mut kept: Vec<&FoldCall> = Vec::new();
         for call in &fold.calls {
@@ -410,7 +410,7 @@ impl StreamCapabilities {
                 (None | Some(Measure::Null), PartialKind::Moments, _) => continue,
                 (None, ..) => return Err("rows have no values".into()),
                 (Some(Measure::No | Measure::Null), _, Some(at)) => {
-                    return Err(format!("`{}` is not aggregated in the kernel", name(at)));
+                    return Err(format!("`{}` is not aggregated", name(at)));
                 }
                 (_, PartialKind::Limits(own), _) if own.len() > limits.limits_max => {
                     let most = limits.limits_max;

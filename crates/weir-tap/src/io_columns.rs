@@ -13,7 +13,7 @@ use weir_model::{
 };
 
 use crate::ebpf::fold::Key;
-use crate::ebpf::fold::layout::{CALLS, LIMITS, LOG_BITS, Measure};
+use crate::ebpf::fold::layout::{BlockMeasure, CALLS, LIMITS, LOG_BITS};
 use crate::ebpf::layout::{self, ALTERNATIVES, test};
 use crate::ebpf::rows::Source;
 use crate::tapdisk::words::{self, FieldWord};
@@ -36,7 +36,7 @@ pub struct Column {
     /// How it is used as a key of groups.
     pub key: Option<Key>,
     /// The measure that groups keep of its values.
-    pub measure: Option<Measure>,
+    pub measure: Option<BlockMeasure>,
     /// True if it is NULL in every row that is grouped.
     pub null_in_groups: bool,
 }
@@ -71,8 +71,12 @@ pub enum TapdiskTest {
     Kind,
     /// Compares the letters of operations.
     Op,
-    /// Compares the names of disks.
+    /// Compares the names of disks on the host.
     Pdisk,
+    /// Compares the names of VMs.
+    Vm,
+    /// Compares the names of disks in their VM.
+    Vdisk,
     /// Compares a number.
     Number(FieldWord),
     /// The column is NULL in every event, which passes no test.
@@ -134,15 +138,17 @@ pub static COLUMNS: [Column; 30] = [
         .tapdisk(TapdiskTest::Number(FieldWord::Sector)),
     Column::new("sectors", Source::Sectors)
         .test(Tested::Narrow(test::SECTORS, |c| &mut c.sectors))
-        .measure(Measure::Sectors)
+        .measure(BlockMeasure::Sectors)
         .tapdisk(TapdiskTest::Number(FieldWord::Sectors)),
-    Column::new("bytes", Source::Bytes).measure(Measure::Bytes),
+    Column::new("bytes", Source::Bytes).measure(BlockMeasure::Bytes),
     Column::new("vm", Source::Vm)
         .need(|c| &mut c.owner)
-        .key(Key::Vm),
+        .key(Key::Vm)
+        .tapdisk(TapdiskTest::Vm),
     Column::new("vdisk", Source::Vdisk)
         .need(|c| &mut c.owner)
-        .key(Key::Vdisk),
+        .key(Key::Vdisk)
+        .tapdisk(TapdiskTest::Vdisk),
     Column::new("pdisk", Source::Pdisk)
         .test(Tested::Device)
         .key(Key::Pdisk)
@@ -181,7 +187,7 @@ pub static COLUMNS: [Column; 30] = [
     },
     Column::new("merges", Source::Merges)
         .need(|c| &mut c.merges)
-        .measure(Measure::Merges)
+        .measure(BlockMeasure::Merges)
         .tapdisk(TapdiskTest::Null),
     Column::new("vsector", Source::Vsector)
         .need(|c| &mut c.owner)
@@ -189,24 +195,24 @@ pub static COLUMNS: [Column; 30] = [
     Column::new("wait", Source::Wait)
         .need(|c| &mut c.wait)
         .test(Tested::Wide(test::WAIT, |c| &mut c.wait_ns))
-        .measure(Measure::Wait)
+        .measure(BlockMeasure::Wait)
         .tapdisk(TapdiskTest::Number(FieldWord::Wait)),
     Column::new("service", Source::Service)
         .need(|c| &mut c.service)
         .test(Tested::Wide(test::SERVICE, |c| &mut c.service_ns))
-        .measure(Measure::Service)
+        .measure(BlockMeasure::Service)
         .tapdisk(TapdiskTest::Number(FieldWord::Service)),
     Column::new("latency", Source::Latency)
         .need(|c| &mut c.latency)
         .test(Tested::Wide(test::LATENCY, |c| &mut c.latency_ns))
-        .measure(Measure::Latency)
+        .measure(BlockMeasure::Latency)
         .tapdisk(TapdiskTest::Number(FieldWord::Latency)),
     Column::new("in_flight", Source::InFlight)
         .need(|c| &mut c.in_flight)
-        .measure(Measure::InFlight),
+        .measure(BlockMeasure::InFlight),
     Column::new("seek", Source::Seek)
         .need(|c| &mut c.seek)
-        .measure(Measure::Seek),
+        .measure(BlockMeasure::Seek),
     Column::new("issue_ts", Source::IssueTs).need(|c| &mut c.issue_ts),
     Column::new("file", Source::File)
         .need(|c| &mut c.file)
@@ -277,7 +283,7 @@ impl Column {
         }
     }
 
-    const fn measure(self, measure: Measure) -> Column {
+    const fn measure(self, measure: BlockMeasure) -> Column {
         Column {
             measure: Some(measure),
             ..self
@@ -304,6 +310,26 @@ impl Column {
     }
 }
 
+impl Column {
+    fn of_tapdisk(&self) -> ColumnCapabilities {
+        let is_null = self.tapdisk == TapdiskTest::Null;
+        ColumnCapabilities {
+            select: match self.tapdisk {
+                TapdiskTest::No => Select::No,
+                _ => Select::Exact,
+            },
+            sample: self.tapdisk == TapdiskTest::Number(FieldWord::Sector),
+            group: self.key.is_some(),
+            measure: match self.measure {
+                Some(_) if !is_null => Measured::Kept,
+                _ if is_null || self.null_in_groups => Measured::Null,
+                _ => Measured::No,
+            },
+            product: None,
+        }
+    }
+}
+
 /// The column with this name.
 fn named(name: &str) -> &'static Column {
     let found = COLUMNS.iter().find(|column| column.name == name);
@@ -318,19 +344,19 @@ pub fn tapdisk_capabilities() -> Capabilities {
         tests: words::TESTS_MAX,
         texts: words::TESTS_MAX,
     };
-    let of = |name: &str| {
-        let test = named(name).tapdisk;
-        ColumnCapabilities {
-            select: match test {
-                TapdiskTest::No => Select::No,
-                _ => Select::Exact,
-            },
-            sample: test == TapdiskTest::Number(FieldWord::Sector),
-            ..ColumnCapabilities::default()
-        }
-    };
-    let why = "a VM's own requests are delivered one by one";
-    Capabilities::of_io(limits, why, Ok(()), of)
+    let of = |name: &str| named(name).of_tapdisk();
+    let why = "it is not on stream IO, which contains completed requests only";
+    let mut all = Capabilities::of_io(limits, why, Ok(()), of);
+    set_groups(&mut all);
+    all
+}
+
+/// Sets the limits of groups, which are of finished requests.
+fn set_groups(all: &mut Capabilities) {
+    let finished = |s: &&mut StreamCapabilities| s.declaration.name == IO_PAIRS.finished;
+    if let Some(io) = all.streams.iter_mut().find(finished) {
+        io.groups = Ok(GROUPS);
+    }
 }
 
 /// The capabilities of the live tap for `IO` and `IOstream`.
@@ -344,10 +370,7 @@ pub fn live_capabilities() -> &'static Capabilities {
         let of = |name: &str| named(name).of_live_tap();
         let why = "it is not on stream IO, which contains completed requests only";
         let mut all = Capabilities::of_io(limits, why, Ok(()), of);
-        let finished = |s: &&mut StreamCapabilities| s.declaration.name == IO_PAIRS.finished;
-        if let Some(io) = all.streams.iter_mut().find(finished) {
-            io.groups = Ok(GROUPS);
-        }
+        set_groups(&mut all);
         all
     });
     &CAPABILITIES

@@ -32,7 +32,15 @@ impl Shared {
     /// # Errors
     /// The error of `mmap(2)`: memory or limits.
     pub fn map(fd: BorrowedFd<'_>, value_bytes: usize, values: usize) -> io::Result<Shared> {
-        let bytes = value_bytes * values;
+        Shared::map_from(fd, 0, value_bytes * values)
+    }
+
+    /// Maps `bytes` bytes of a memfd from byte number `from` on, which is the start of a page.
+    ///
+    /// # Errors
+    /// As [`Shared::map`].
+    pub fn map_from(fd: BorrowedFd<'_>, from: u64, bytes: usize) -> io::Result<Shared> {
+        let from = libc::off_t::try_from(from).map_err(io::Error::other)?;
         assert!(bytes.is_multiple_of(8), "values are whole words");
         // SAFETY: a new mapping of an open descriptor; no existing memory is affected.
         let start = unsafe {
@@ -42,7 +50,7 @@ impl Shared {
                 libc::PROT_READ | libc::PROT_WRITE,
                 libc::MAP_SHARED,
                 fd.as_raw_fd(),
-                0,
+                from,
             )
         };
         if start == libc::MAP_FAILED {

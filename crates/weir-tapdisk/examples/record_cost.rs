@@ -10,8 +10,11 @@ use std::time::Duration;
 
 use weir_model::Op;
 use weir_tap::monotonic_ns;
+use weir_tap::tapdisk::groups::{BlockMeasure, Folding};
 use weir_tap::tapdisk::ring::Readers;
-use weir_tap::tapdisk::words::{ClauseWord, DiskFigures, DiskWord, FieldWord, Wanted};
+use weir_tap::tapdisk::words::{
+    CallWord, ClauseWord, DiskFigures, DiskWord, FieldWord, FoldWord, KeepWord, Wanted,
+};
 use weir_tapdisk::histograms::HistogramCounter;
 use weir_tapdisk::{EndedRequest, Hub, Outcome, ReceivedRequest, Recorder, Request};
 use weir_testing::cpu_time;
@@ -25,6 +28,9 @@ const REQUESTS_PER_PAUSE: u64 = 32 << 10;
 
 /// The interval of their reads.
 const READ_EVERY: Duration = Duration::from_millis(2);
+
+/// The longest interval of groups.
+const INTERVAL_NS: u64 = 600_000_000_000;
 
 /// The number of measurements, of which the least is reported: the others were disturbed.
 const ATTEMPTS: usize = 5;
@@ -56,8 +62,34 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     for (name, clauses, consumers) in cases {
         let hub = hub()?;
         let _listening = (0..consumers)
-            .map(|_| Consumer::start(&hub, clauses.clone()))
+            .map(|_| Consumer::start(&hub, clauses.clone(), vec![]))
             .collect::<Result<Vec<_>, _>>()?;
+        report(name, &hub)?;
+    }
+    let moments = |measure| CallWord {
+        measure,
+        keep: KeepWord::Moments,
+    };
+    let bins = CallWord {
+        measure: BlockMeasure::Latency,
+        keep: KeepWord::LogLinear,
+    };
+    for (name, calls) in [
+        ("groups: number, bytes", vec![moments(BlockMeasure::Bytes)]),
+        (
+            "groups: number, bytes, bins of latency",
+            vec![moments(BlockMeasure::Bytes), bins],
+        ),
+    ] {
+        let hub = hub()?;
+        let fold = FoldWord {
+            interval_ns: INTERVAL_NS,
+            by_disk: true,
+            by_op: true,
+            clauses: vec![0],
+            calls,
+        };
+        let _grouping = Consumer::start(&hub, vec![ClauseWord::all("REN")], vec![fold])?;
         report(name, &hub)?;
     }
     let hub = hub()?;
@@ -85,12 +117,23 @@ struct Consumer {
 }
 
 impl Consumer {
-    fn start(hub: &Arc<Hub>, clauses: Vec<ClauseWord>) -> Result<Consumer, weir_tapdisk::HubError> {
+    fn start(
+        hub: &Arc<Hub>,
+        clauses: Vec<ClauseWord>,
+        folds: Vec<FoldWord>,
+    ) -> Result<Consumer, weir_tapdisk::HubError> {
+        let has_groups = !folds.is_empty();
         let wanted = Wanted {
             clauses,
+            folds,
             ring_bytes: 64 << 20,
         };
         let subscription = hub.subscribe(wanted, None)?;
+        if has_groups {
+            // The window contains the times of all rounds.
+            let tables = subscription.memory().tables(Folding::default())?;
+            tables.open(0, 0, INTERVAL_NS);
+        }
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = stop.clone();
         let thread = thread::spawn(move || {

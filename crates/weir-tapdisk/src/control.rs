@@ -13,7 +13,7 @@ use weir_tap::control::server::ReplyResult;
 use weir_tap::control::{
     ControlLimits, ControlPeer, ErrorCode, Implementation, LocalServer, Peers, Reply, ServiceError,
 };
-use weir_tap::tapdisk::layout;
+use weir_tap::tapdisk::layout::VERSION;
 use weir_tap::tapdisk::words::{Answer, Ask, DiskLimits, RecordsWord, Tapdisk, Wanted};
 
 use crate::histograms::HistogramCounter;
@@ -124,12 +124,13 @@ impl Front {
         let subscription = self.hub.subscribe(wanted, Some(peer.pid));
         let subscription = subscription.map_err(failed)?;
         let memory = subscription.memory();
-        let ring_records = memory.layout().ring_records();
+        let layout = memory.layout();
         let descriptor = memory.as_fd().try_clone_to_owned();
         session.subscription = Some(subscription.clone());
         let answer = Answer::Records(RecordsWord {
-            layout: layout::VERSION,
-            ring_records,
+            layout: VERSION,
+            ring_records: layout.ring_records(),
+            groups: layout.groups(),
             disks: self.hub.disks(),
         });
         Ok(Reply {

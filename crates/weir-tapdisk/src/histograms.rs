@@ -61,6 +61,7 @@ impl HistogramCounter {
     pub fn begin(hub: &Arc<Hub>) -> Result<HistogramCounter, HubError> {
         let wanted = Wanted {
             clauses: vec![ClauseWord::all("QREN")],
+            folds: Vec::new(),
             ring_bytes: RING_BYTES,
         };
         let subscription = hub.subscribe(wanted, None)?;

@@ -93,6 +93,26 @@ pub struct RingCounts {
     written: AtomicU64,
     avoided: AtomicU64,
     lost: AtomicU64,
+    grouped: AtomicU64,
+}
+
+/// What became of the events of an I/O queue for one consumer.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct EventTotals {
+    /// Records written.
+    pub written: u64,
+    /// Events that it did not request.
+    pub avoided: u64,
+    /// Records lost because the ring was full.
+    pub lost: u64,
+    /// Events that groups contain, without a record.
+    pub grouped: u64,
+}
+
+impl EventTotals {
+    pub fn all(&self) -> u64 {
+        self.written + self.avoided + self.lost + self.grouped
+    }
 }
 
 impl Default for Hub {
@@ -148,10 +168,11 @@ impl Hub {
         Some(state.disks.get(usize::from(disk))?.throttle.clone())
     }
 
-    /// The disk's name on the host.
-    pub fn pdisk(&self, disk: u16) -> Option<String> {
+    /// The names of a disk; none for a number that no disk has.
+    pub fn disk(&self, disk: u16) -> DiskWord {
         let state = self.lock();
-        state.disks.get(usize::from(disk))?.names.pdisk.clone()
+        let disk = state.disks.get(usize::from(disk));
+        disk.map_or_else(DiskWord::default, |disk| disk.names.clone())
     }
 
     /// The names of all disks.
@@ -303,7 +324,8 @@ impl Subscription {
     fn new(wanted: Wanted, pid: Option<i32>, rings: usize) -> io::Result<Subscription> {
         let (least, most) = (*RINGS_BYTES.start(), *RINGS_BYTES.end());
         let ring_bytes = wanted.ring_bytes.clamp(least, most) / rings.max(RINGS_EXPECTED) as u64;
-        let memory = Memory::create(Layout::new(ring_bytes / (8 * RECORD_WORDS as u64)))?;
+        let layout = Layout::new(ring_bytes / (8 * RECORD_WORDS as u64));
+        let memory = Memory::create(layout.with_groups(wanted.group_tables()))?;
         (0..rings).try_for_each(|ring| memory.reserve(ring))?;
         memory.use_rings(rings);
         Ok(Subscription {
@@ -359,23 +381,30 @@ impl Subscription {
             records: sum(|ring| &ring.written),
             avoided: sum(|ring| &ring.avoided),
             lost: sum(|ring| &ring.lost),
+            grouped: sum(|ring| &ring.grouped),
         }
     }
 }
 
 impl RingCounts {
-    /// Records written, events avoided, records lost so far.
-    pub(crate) fn get(&self) -> (u64, u64, u64) {
+    /// The counts so far.
+    pub(crate) fn get(&self) -> EventTotals {
         let get = |count: &AtomicU64| count.load(Ordering::Relaxed);
-        (get(&self.written), get(&self.avoided), get(&self.lost))
+        EventTotals {
+            written: get(&self.written),
+            avoided: get(&self.avoided),
+            lost: get(&self.lost),
+            grouped: get(&self.grouped),
+        }
     }
 
     /// Sets them.
     #[inline]
-    pub(crate) fn set(&self, written: u64, avoided: u64, lost: u64) {
-        self.written.store(written, Ordering::Relaxed);
-        self.avoided.store(avoided, Ordering::Relaxed);
-        self.lost.store(lost, Ordering::Relaxed);
+    pub(crate) fn set(&self, totals: EventTotals) {
+        self.written.store(totals.written, Ordering::Relaxed);
+        self.avoided.store(totals.avoided, Ordering::Relaxed);
+        self.lost.store(totals.lost, Ordering::Relaxed);
+        self.grouped.store(totals.grouped, Ordering::Relaxed);
     }
 }
 

@@ -9,10 +9,12 @@ use std::sync::atomic::{Ordering, fence};
 
 use weir_model::{EventKind, Op};
 use weir_tap::monotonic_ns;
-use weir_tap::tapdisk::layout::{Record, sectors_of};
+use weir_tap::tapdisk::groups::{GroupWriter, Values, values_of};
+use weir_tap::tapdisk::layout::{RECORD_WORDS, Record, sectors_of};
 use weir_tap::tapdisk::ring::Writer;
+use weir_tap::tapdisk::words::{DiskWord, FoldWord};
 
-use crate::hub::{Hub, HubError, Subscription};
+use crate::hub::{EventTotals, Hub, HubError, Subscription};
 use crate::selection::RecordSelection;
 use crate::{Outcome, Request};
 
@@ -79,13 +81,43 @@ struct ConsumerRing {
     writer: Writer,
     subscription: Arc<Subscription>,
     selection: RecordSelection,
-    /// Counts from before: the events that the I/O queue had seen, the records written and lost,
-    /// and the events avoided by earlier I/O queues of this number.
+    groups: Option<Groups>,
+    /// The events that the I/O queue had seen before.
     seen_before: u64,
-    tail_before: u64,
-    lost_before: u64,
-    avoided_before: u64,
+    /// The counts of earlier I/O queues of this number.
+    before: EventTotals,
     lost: u64,
+    grouped: u64,
+}
+
+/// The groups that a consumer requests instead of records.
+#[derive(Debug)]
+struct Groups {
+    writer: GroupWriter,
+    /// The clauses of each fold, a bit each.
+    clauses: Vec<u64>,
+}
+
+impl Groups {
+    /// Adds a response to the groups of those folds whose clauses select it. Sets the folds that
+    /// contain it in the record, and returns the clauses that still need the record.
+    #[inline]
+    fn add(&self, record: &mut Record, values: &Values, held: u64) -> u64 {
+        let folds = self.clauses.iter().enumerate();
+        let wanted = folds.filter(|(_, clauses)| held & **clauses != 0);
+        let wanted = wanted.fold(0, |all, (number, _)| all | 1 << number);
+        if wanted == 0 {
+            return held;
+        }
+        record.folded = self.writer.add(record, values, wanted);
+        let folds = self.clauses.iter().enumerate();
+        let folded = folds.filter(|(number, _)| record.folded >> number & 1 != 0);
+        let needed = folded.fold(held, |held, (_, clauses)| held & !clauses);
+        if needed == 0 {
+            self.writer.count_unrecorded();
+        }
+        needed
+    }
 }
 
 impl Recorder {
@@ -133,7 +165,7 @@ impl Recorder {
         self.count_event(received.received_ns);
         if self.selected_kinds[EventKind::Request as usize] {
             let record = self.request(received);
-            self.write_record(&record);
+            self.write_record(record);
         }
     }
 
@@ -157,7 +189,7 @@ impl Recorder {
                 submitted_ns: ended.submitted_ns,
                 ..self.request(&ended.received)
             };
-            self.write_record(&record);
+            self.write_record(record);
         }
     }
 
@@ -167,10 +199,9 @@ impl Recorder {
         // The next event may have the same time.
         let published_ns = self.last_ns.saturating_sub(1);
         for ring in &self.rings {
-            let avoided = ring.avoided(self.seen);
-            ring.writer.end(published_ns, avoided);
-            let counts = ring.subscription.ring(self.ring);
-            counts.set(ring.writer.tail(), avoided, ring.lost_before + ring.lost);
+            let totals = ring.totals(self.seen);
+            ring.writer.end(published_ns, totals.avoided);
+            ring.subscription.ring(self.ring).set(totals);
         }
     }
 
@@ -187,6 +218,7 @@ impl Recorder {
             kind: EventKind::Request,
             op,
             fua,
+            folded: 0,
             errno: 0,
             disk: self.disk,
             queue: self.queue,
@@ -202,12 +234,25 @@ impl Recorder {
     }
 
     #[inline]
-    fn write_record(&mut self, record: &Record) {
-        let words = record.encode();
+    fn write_record(&mut self, record: Record) {
+        let (mut words, mut values) = (None, None);
         for ring in &mut self.rings {
-            if ring.selection.holds(record) && !ring.writer.push(&words) {
-                ring.lost += 1;
-                ring.writer.drop_one(record.disk);
+            let Some(groups) = ring.groups.as_ref().filter(|_| is_grouped(&record)) else {
+                if ring.selection.holds(&record) {
+                    // The same for all consumers without groups.
+                    ring.push(&record, words.get_or_insert_with(|| record.encode()));
+                }
+                continue;
+            };
+            let held = ring.selection.held(&record);
+            if held == 0 {
+                continue;
+            }
+            let mut own = record;
+            let values = values.get_or_insert_with(|| values_of(&record));
+            match groups.add(&mut own, values, held) {
+                0 => ring.grouped += 1,
+                _ => ring.push(&own, &own.encode()),
             }
         }
     }
@@ -219,11 +264,11 @@ impl Recorder {
         self.generation = generation;
         let rings = &mut self.rings;
         rings.retain(|o| consumers.iter().any(|p| Arc::ptr_eq(p, &o.subscription)));
-        let pdisk = self.hub.pdisk(self.disk);
+        let disk = self.hub.disk(self.disk);
         for subscription in consumers {
             let known = |o: &ConsumerRing| Arc::ptr_eq(&subscription, &o.subscription);
             if !self.rings.iter().any(known) {
-                let ring = ConsumerRing::new(subscription, self.ring, pdisk.as_deref(), self.seen);
+                let ring = ConsumerRing::new(subscription, self.ring, &disk, self.seen);
                 self.rings.push(ring);
             }
         }
@@ -240,35 +285,61 @@ impl Drop for Recorder {
     }
 }
 
+/// Groups contain the responses of requests that succeeded.
+fn is_grouped(record: &Record) -> bool {
+    record.kind == EventKind::Response
+}
+
 impl ConsumerRing {
     fn new(
         subscription: Arc<Subscription>,
         ring: usize,
-        pdisk: Option<&str>,
+        disk: &DiskWord,
         seen: u64,
     ) -> ConsumerRing {
-        let (tail, avoided, lost) = subscription.ring(ring).get();
-        let writer = Writer::new(subscription.memory().clone(), ring, tail);
+        let (before, wanted) = (subscription.ring(ring).get(), subscription.wanted());
+        let memory = subscription.memory();
+        let writer = Writer::new(memory.clone(), ring, before.written);
         // An earlier I/O queue of this number has published it already, and all requests of this
         // one are later.
-        if tail + avoided + lost == 0 {
+        if before.all() == 0 {
             writer.since(monotonic_ns());
         }
+        let bits = |fold: &FoldWord| fold.clauses.iter().fold(0, |all, at| all | 1 << at);
+        let groups = GroupWriter::new(memory.clone(), ring, &wanted.folds);
+        let groups = groups.map(|writer| Groups {
+            writer,
+            clauses: wanted.folds.iter().map(bits).collect(),
+        });
         ConsumerRing {
             writer,
-            selection: RecordSelection::new(&subscription.wanted().clauses, pdisk),
+            selection: RecordSelection::new(&wanted.clauses, disk),
+            groups,
             subscription,
             seen_before: seen,
-            tail_before: tail,
-            lost_before: lost,
-            avoided_before: avoided,
+            before,
             lost: 0,
+            grouped: 0,
         }
     }
 
-    /// Events that were not recorded, those of earlier I/O queues included.
-    fn avoided(&self, seen: u64) -> u64 {
-        let made = self.writer.tail() - self.tail_before + self.lost;
-        self.avoided_before + (seen - self.seen_before) - made
+    #[inline]
+    fn push(&mut self, record: &Record, words: &[u64; RECORD_WORDS]) {
+        if !self.writer.push(words) {
+            self.lost += 1;
+            self.writer.drop_one(record.disk);
+        }
+    }
+
+    /// What became of all events, those of earlier I/O queues included.
+    fn totals(&self, seen: u64) -> EventTotals {
+        let (before, written) = (&self.before, self.writer.tail());
+        let made = written - before.written + self.lost + self.grouped;
+        EventTotals {
+            written,
+            avoided: before.avoided + (seen - self.seen_before) - made,
+            lost: before.lost + self.lost,
+            grouped: before.grouped + self.grouped,
+        }
     }
 }

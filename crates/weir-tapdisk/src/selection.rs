@@ -4,7 +4,7 @@
 use weir_model::spread::spread;
 use weir_model::{EventKind, Op};
 use weir_tap::tapdisk::layout::Record;
-use weir_tap::tapdisk::words::{ClauseWord, FieldWord};
+use weir_tap::tapdisk::words::{ClauseWord, DiskWord, FieldWord};
 
 /// Clauses that can hold for events of one disk; an event is selected if any holds.
 #[derive(Clone, Debug, Default)]
@@ -16,20 +16,31 @@ pub struct RecordSelection {
 
 #[derive(Clone, Debug)]
 struct Clause {
+    /// Its bit, by its position in the request.
+    own: u64,
     kinds: u8,
     ops: u8,
     between: Vec<(FieldWord, i64, i64)>,
 }
 
 impl RecordSelection {
-    /// The clauses for a disk that is called `pdisk` on the host: conditions on names are evaluated
-    /// here.
-    pub fn new(clauses: &[ClauseWord], pdisk: Option<&str>) -> RecordSelection {
-        let of_disk = |clause: &&ClauseWord| match &clause.pdisks {
-            None => true,
-            Some(names) => pdisk.is_some_and(|own| names.iter().any(|name| name == own)),
+    /// The clauses for a disk with these names: conditions on names are evaluated here.
+    pub fn new(clauses: &[ClauseWord], disk: &DiskWord) -> RecordSelection {
+        let own = [&disk.pdisk, &disk.vm, &disk.vdisk];
+        let of_disk = |clause: &ClauseWord| {
+            clause
+                .names()
+                .into_iter()
+                .zip(own)
+                .all(|(names, own)| match (names, own) {
+                    (None, _) => true,
+                    (Some(names), Some(own)) => names.contains(own),
+                    (Some(_), None) => false,
+                })
         };
-        let clauses = clauses.iter().filter(of_disk).map(Clause::new);
+        let clauses = clauses.iter().enumerate();
+        let clauses = clauses.filter(|(_, clause)| of_disk(clause));
+        let clauses = clauses.map(|(number, clause)| Clause::new(number, clause));
         let clauses: Vec<Clause> = clauses.filter(|c| c.kinds != 0 && c.ops != 0).collect();
         RecordSelection {
             kinds: clauses.iter().fold(0, |kinds, c| kinds | c.kinds),
@@ -48,10 +59,17 @@ impl RecordSelection {
     pub fn holds(&self, record: &Record) -> bool {
         self.clauses.iter().any(|clause| clause.holds(record))
     }
+
+    /// The clauses that select an event, a bit each.
+    #[inline]
+    pub fn held(&self, record: &Record) -> u64 {
+        let held = self.clauses.iter().filter(|clause| clause.holds(record));
+        held.fold(0, |all, clause| all | clause.own)
+    }
 }
 
 impl Clause {
-    fn new(word: &ClauseWord) -> Clause {
+    fn new(number: usize, word: &ClauseWord) -> Clause {
         let kinds = EventKind::ALL
             .into_iter()
             .filter(|k| word.kinds.contains(k.as_str()));
@@ -59,6 +77,7 @@ impl Clause {
             .into_iter()
             .filter(|o| word.ops.contains(o.as_str()));
         Clause {
+            own: 1 << number,
             kinds: kinds.fold(0, |all, kind| all | bit(kind as u8)),
             ops: ops.fold(0, |all, op| all | bit(op as u8)),
             between: word.between.clone(),

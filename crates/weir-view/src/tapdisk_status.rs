@@ -83,7 +83,14 @@ fn consumers(consumers: &[ConsumerStatus], now_ns: i64) -> String {
     if consumers.is_empty() {
         return "\nno consumers\n".to_owned();
     }
-    let head = ["listens", "for", "records", "lost", "not wanted"];
+    let head = [
+        "listens",
+        "for",
+        "records",
+        "lost",
+        "not wanted",
+        "in groups",
+    ];
     let mut rows = vec![head.map(str::to_owned).to_vec()];
     for consumer in consumers {
         rows.push(vec![
@@ -94,6 +101,7 @@ fn consumers(consumers: &[ConsumerStatus], now_ns: i64) -> String {
             consumer.records.to_string(),
             consumer.lost.to_string(),
             consumer.avoided.to_string(),
+            consumer.grouped.to_string(),
         ]);
     }
     format!("\n{}", weir_sink::text::aligned(&rows))
@@ -161,6 +169,7 @@ mod tests {
                 since_ns: 61_000_000_000,
                 records: 3,
                 avoided: 5,
+                grouped: 7,
                 lost: 1,
             }],
         };

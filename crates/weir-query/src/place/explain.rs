@@ -118,7 +118,7 @@ impl Placed<'_> {
             }
             (Node::Aggregate { .. } | Node::Partial { .. }, None) => {
                 let why = self.placement.why_not(plan);
-                let note = why.map(|why| format!("not aggregated in the kernel: {why}"));
+                let note = why.map(|why| format!("not aggregated at the source: {why}"));
                 (Location::Agent, note.into_iter().collect())
             }
             (Node::Window { .. } | Node::Project { .. }, Some(_)) => (Location::Kernel, Vec::new()),

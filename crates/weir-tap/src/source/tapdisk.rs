@@ -34,6 +34,7 @@ impl EventSource for Tapdisk {
         let options = TapdiskOptions {
             poll_interval: settings.live.poll_interval,
             epoch_offset_ns: settings.live.epoch_offset_ns,
+            interval_shift_ns: settings.live.interval_shift_ns.clone(),
             host: settings.live.host,
             ..TapdiskOptions::default()
         };

@@ -8,10 +8,21 @@
 //! | [`DROPS_WORD`] | records lost because the ring was full, by disk | tapdisk |
 //! | [`RINGS_WORD`] | a header of [`RING_HEADER_WORDS`] words for each ring, see [`ring_header`] | tapdisk; one cache line: consumer |
 //! | [`Layout::ring`] | the rings | tapdisk |
+//! | [`Layout::group_windows`] | the windows of groups; without groups the memory ends here | consumer |
+//! | [`Layout::group_cpus`] | the state of the groups of each ring | both |
+//! | [`Layout::group_cells`] | the groups of each ring | both |
+//! | [`Layout::group_blocks`] | the bins of the groups of each ring | both |
 //!
-//! This is version 1 of [`VERSION`], which is incremented with every change of a word.
+//! This is version 1 of [`VERSION`], which is incremented with every change of a word that a
+//! consumer without groups reads. The tables of groups are those of the kernel programs (`fold.h`),
+//! with a ring for a processor.
 
+use std::ops::Range;
+
+use serde::{Deserialize, Serialize};
 use weir_model::{EventKind, Op, SECTOR_BYTES};
+
+use crate::ebpf::fold::layout::{BLOCK_BYTES, CALLS, CPU_BYTES, FOLDS, WINDOW_BYTES, cell_bytes};
 
 /// The version of everything in this file.
 pub const VERSION: u32 = 1;
@@ -59,10 +70,58 @@ pub mod ring_header {
 /// Minimum number of words per page.
 const PAGE_WORDS: usize = 512;
 
+/// Cells of the groups of one ring: its requests are of one disk, so it has few groups.
+const GROUP_CELLS: u32 = 64;
+
+/// Blocks of bins of the groups of one ring.
+const GROUP_BLOCKS: u32 = 1 << 12;
+
+/// The sizes of the tables of groups of each ring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GroupTables {
+    /// Cells, a power of two.
+    pub cells: u32,
+    /// Blocks, a power of two.
+    pub blocks: u32,
+    /// Moments in each cell.
+    pub moments: u32,
+}
+
+impl GroupTables {
+    /// The tables for groups with this number of moments, and with bins or without.
+    pub fn new(moments: u32, has_bins: bool) -> GroupTables {
+        GroupTables {
+            cells: GROUP_CELLS,
+            blocks: if has_bins { GROUP_BLOCKS } else { 1 },
+            moments,
+        }
+    }
+
+    /// Whether tables may have these sizes.
+    pub fn is_valid(&self) -> bool {
+        self.cells.is_power_of_two()
+            && self.cells <= 1 << 14
+            && self.blocks.is_power_of_two()
+            && self.blocks <= 1 << 15
+            && self.moments as usize <= CALLS
+    }
+
+    /// Words of the cells of a ring.
+    fn cell_words(&self) -> usize {
+        self.cells as usize * cell_bytes(self.moments as usize) / 8
+    }
+
+    /// Words of the blocks of a ring.
+    fn block_words(&self) -> usize {
+        self.blocks as usize * BLOCK_BYTES / 8
+    }
+}
+
 /// The sizes of one shared memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
     ring_records: u64,
+    groups: Option<GroupTables>,
 }
 
 impl Layout {
@@ -72,7 +131,18 @@ impl Layout {
         let bounded = ring_records.clamp(least, most);
         Layout {
             ring_records: 1 << bounded.ilog2(),
+            groups: None,
         }
+    }
+
+    /// With these tables of groups as well.
+    pub fn with_groups(self, groups: Option<GroupTables>) -> Layout {
+        Layout { groups, ..self }
+    }
+
+    /// The tables of groups.
+    pub fn groups(self) -> Option<GroupTables> {
+        self.groups
     }
 
     /// Records of a ring.
@@ -98,15 +168,57 @@ impl Layout {
 
     /// Words of the whole memory.
     pub fn words(self) -> usize {
-        self.ring(RINGS_MAX)
+        match self.groups {
+            Some(groups) => self.group_blocks_of_all(groups).end,
+            None => self.ring(RINGS_MAX),
+        }
     }
+
+    /// The words of the windows, which begin with a page, as the other tables do.
+    pub fn group_windows(self) -> Range<usize> {
+        part_after(self.ring(RINGS_MAX), FOLDS * WINDOW_BYTES / 8)
+    }
+
+    /// The words of the states of all rings.
+    pub fn group_cpus(self) -> Range<usize> {
+        part_after(self.group_windows().end, RINGS_MAX * CPU_BYTES / 8)
+    }
+
+    /// The words of the cells of all rings.
+    pub fn group_cells_of_all(self, groups: GroupTables) -> Range<usize> {
+        part_after(self.group_cpus().end, RINGS_MAX * groups.cell_words())
+    }
+
+    /// The words of the blocks of all rings.
+    pub fn group_blocks_of_all(self, groups: GroupTables) -> Range<usize> {
+        let cells = self.group_cells_of_all(groups);
+        part_after(cells.end, RINGS_MAX * groups.block_words())
+    }
+
+    /// The words of the cells of a ring.
+    pub fn group_cells(self, groups: GroupTables, index: usize) -> Range<usize> {
+        let (from, words) = (self.group_cells_of_all(groups).start, groups.cell_words());
+        from + index * words..from + (index + 1) * words
+    }
+
+    /// The words of the blocks of a ring.
+    pub fn group_blocks(self, groups: GroupTables, index: usize) -> Range<usize> {
+        let (from, words) = (self.group_blocks_of_all(groups).start, groups.block_words());
+        from + index * words..from + (index + 1) * words
+    }
+}
+
+/// The range of `words` words from the first page that begins at `end` or later.
+fn part_after(end: usize, words: usize) -> Range<usize> {
+    let start = end.next_multiple_of(PAGE_WORDS);
+    start..start + words
 }
 
 /// A complete event: it can be decoded without any other.
 ///
 /// | word | content |
 /// | --- | --- |
-/// | 0 | kind (1 `Q`, 2 `R`, 3 `E`, 4 `N`) in bits 0-3, FUA in bit 4; op in bits 8-15; errno 16-31; disk 32-47; queue 48-63 |
+/// | 0 | kind (1 `Q`, 2 `R`, 3 `E`, 4 `N`) in bits 0-3, FUA in bit 4, folds with it in bits 5-6; op in bits 8-15; errno 16-31; disk 32-47; queue 48-63 |
 /// | 1 | id |
 /// | 2 | time of the event, CLOCK_MONOTONIC in ns |
 /// | 3 | first sector; all ones without one |
@@ -122,6 +234,8 @@ pub struct Record {
     pub op: Op,
     /// Forced unit access: the data must be on stable storage at completion.
     pub fua: bool,
+    /// The folds of which a group contains it, a bit each: it is no row of their demands.
+    pub folded: u8,
     /// The errno of the failure; 0 if it succeeded.
     pub errno: u16,
     /// The disk, by [`super::words::DiskWord::number`].
@@ -149,6 +263,8 @@ pub struct Record {
 const NO_SECTOR: u64 = u64::MAX;
 const NO_SEEK: i64 = i64::MIN;
 const FUA_BIT: u64 = 1 << 4;
+const FOLDED_SHIFT: u32 = 5;
+const FOLDED_BITS: u64 = (1 << FOLDS) - 1;
 
 /// The number of sectors for this many bytes; lengths that no request can have are limited to the
 /// maximum.
@@ -161,6 +277,7 @@ impl Record {
     /// Encodes it for a ring.
     pub fn encode(&self) -> [u64; RECORD_WORDS] {
         let kind = self.kind as u64 + 1 + if self.fua { FUA_BIT } else { 0 };
+        let kind = kind | (u64::from(self.folded) & FOLDED_BITS) << FOLDED_SHIFT;
         let op = self.op as u64;
         let [errno, disk, queue] = [self.errno, self.disk, self.queue].map(u64::from);
         [
@@ -194,6 +311,7 @@ impl Record {
             kind,
             op,
             fua: first & FUA_BIT != 0,
+            folded: (first >> FOLDED_SHIFT & FOLDED_BITS) as u8,
             errno: (first >> 16) as u16,
             disk: (first >> 32) as u16,
             queue: (first >> 48) as u16,
@@ -248,18 +366,25 @@ mod tests {
     use super::*;
 
     fn any_record() -> impl Strategy<Value = Record> {
-        let names = (0..4usize, 0..5usize, any::<bool>(), any::<[u16; 3]>());
+        let names = (
+            0..4usize,
+            0..5usize,
+            any::<bool>(),
+            0..4u8,
+            any::<[u16; 3]>(),
+        );
         let times = (any::<[u64; 2]>(), prop::option::of(1u64..));
         let place = (prop::option::of(0..u64::MAX), any::<[u32; 2]>());
         let seek = prop::option::of(i64::MIN + 1..);
         (names, times, place, seek, any::<u64>()).prop_map(|(names, times, place, seek, id)| {
-            let (kind, op, fua, [errno, disk, queue]) = names;
+            let (kind, op, fua, folded, [errno, disk, queue]) = names;
             let ([ts_ns, taken_ns], submitted_ns) = times;
             let (sector, [sectors, in_flight]) = place;
             Record {
                 kind: EventKind::ALL[kind],
                 op: Op::ALL[op],
                 fua,
+                folded,
                 errno,
                 disk,
                 queue,
@@ -304,6 +429,24 @@ mod tests {
             assert!(layout.ring(0) >= layout.ring_header(RINGS_MAX - 1) + RING_HEADER_WORDS);
             assert!((0..RINGS_MAX).all(|l| layout.ring(l).is_multiple_of(PAGE_WORDS)));
             assert_eq!(layout.words(), layout.ring(RINGS_MAX));
+            let groups = GroupTables::new(3, true);
+            let layout = layout.with_groups(Some(groups));
+            let parts = [
+                layout.group_windows(),
+                layout.group_cpus(),
+                layout.group_cells_of_all(groups),
+                layout.group_blocks_of_all(groups),
+            ];
+            let mut end = layout.ring(RINGS_MAX);
+            for part in parts {
+                assert!(part.start.is_multiple_of(PAGE_WORDS) && part.start >= end);
+                end = part.end;
+            }
+            assert_eq!(layout.words(), end);
+            let last = RINGS_MAX - 1;
+            assert_eq!(layout.group_blocks(groups, last).end, end);
+            let cells = layout.group_cells_of_all(groups);
+            assert_eq!(layout.group_cells(groups, last).end, cells.end);
         }
     }
 }

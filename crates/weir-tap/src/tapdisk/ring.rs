@@ -14,6 +14,7 @@
 //! treated as a full ring.
 
 use std::io;
+use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -26,6 +27,8 @@ use rustix::fs::{
 use super::layout::{
     DISKS_MAX, DROPS_WORD, Layout, RECORD_WORDS, RINGS_MAX, RINGS_USED_WORD, Record, ring_header,
 };
+use crate::ebpf::fold::Tables;
+use crate::ebpf::fold::layout::Folding;
 use crate::shared::Shared;
 
 /// Margin in which a record may not be visible yet although its writer was seen idle: a CPU may
@@ -55,7 +58,11 @@ impl Memory {
         ftruncate(&fd, bytes(layout.words()))?;
         fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
         fallocate(&fd, FallocateFlags::empty(), 0, bytes(layout.ring(0)))?;
-        Memory::map(fd, layout)
+        let memory = Memory::map(fd, layout)?;
+        if layout.groups().is_some() {
+            memory.allocate(layout.group_windows().start..layout.group_cpus().end)?;
+        }
+        Ok(memory)
     }
 
     /// Maps memory that a tapdisk created.
@@ -90,8 +97,17 @@ impl Memory {
     /// # Errors
     /// If there is no memory.
     pub fn reserve(&self, index: usize) -> io::Result<()> {
-        let at = bytes(self.layout.ring(index));
-        let length = bytes(self.layout.ring_words());
+        let ring = self.layout.ring(index);
+        self.allocate(ring..ring + self.layout.ring_words())?;
+        if let Some(groups) = self.layout.groups() {
+            self.allocate(self.layout.group_cells(groups, index))?;
+            self.allocate(self.layout.group_blocks(groups, index))?;
+        }
+        Ok(())
+    }
+
+    fn allocate(&self, words: Range<usize>) -> io::Result<()> {
+        let (at, length) = (bytes(words.start), bytes(words.len()));
         Ok(fallocate(&self.fd, FallocateFlags::empty(), at, length)?)
     }
 
@@ -134,6 +150,39 @@ impl Memory {
 
     fn word(&self, index: usize, word: usize) -> &AtomicU64 {
         &self.shared.words()[self.layout.ring_header(index) + word]
+    }
+
+    /// The tables of groups, for the consumer; `folding` is the configuration of the writers.
+    ///
+    /// # Errors
+    /// The error of `mmap(2)`.
+    ///
+    /// # Panics
+    /// Without groups.
+    pub fn tables(&self, folding: Folding) -> io::Result<Tables> {
+        let layout = self.layout;
+        let groups = layout.groups().expect("the memory has tables of groups");
+        let map = |words: Range<usize>| {
+            Shared::map_from(self.fd.as_fd(), bytes(words.start), words.len() * 8)
+        };
+        Ok(Tables {
+            windows: map(layout.group_windows())?,
+            cpus: map(layout.group_cpus())?,
+            cells: map(layout.group_cells_of_all(groups))?,
+            blocks: map(layout.group_blocks_of_all(groups))?,
+            folding: Folding {
+                cells: groups.cells,
+                blocks: groups.blocks,
+                moments: groups.moments,
+                ..folding
+            },
+            processors: RINGS_MAX,
+        })
+    }
+
+    /// All words.
+    pub(super) fn words(&self) -> &[AtomicU64] {
+        self.shared.words()
     }
 
     /// The slot of record number `position` of a ring.
@@ -301,6 +350,20 @@ impl Readers {
     /// # Errors
     /// If the memory is corrupted.
     pub fn read(&mut self, clock: impl Fn() -> u64, to: &mut Vec<Read>) -> Result<(), Damaged> {
+        self.read_up_to(clock, |known_ns| known_ns, to)
+    }
+
+    /// As [`Readers::read`]; `limit` receives the time up to which all events are recorded, and
+    /// returns the one up to which records are moved: the same, or an earlier one.
+    ///
+    /// # Errors
+    /// If the memory is corrupted.
+    pub fn read_up_to(
+        &mut self,
+        clock: impl Fn() -> u64,
+        limit: impl FnOnce(u64) -> u64,
+        to: &mut Vec<Read>,
+    ) -> Result<(), Damaged> {
         let now_ns = clock();
         std::sync::atomic::fence(Ordering::SeqCst);
         let settled_ns = now_ns.saturating_sub(SETTLE_NS);
@@ -320,7 +383,8 @@ impl Readers {
         if self.held.len() > HELD_MAX {
             known_ns = settled_ns;
         }
-        self.settle(before, known_ns.max(self.known_ns), to);
+        let known_ns = limit(known_ns.max(self.known_ns)).max(self.known_ns);
+        self.settle(before, known_ns, to);
         Ok(())
     }
 
@@ -444,6 +508,7 @@ mod tests {
             kind: EventKind::Request,
             op: Op::Read,
             fua: false,
+            folded: 0,
             errno: 0,
             disk: 0,
             queue: 0,

@@ -19,11 +19,12 @@ pub struct Names {
     pub epoch_offset_ns: Nanos,
 }
 
+/// The names of a disk.
 #[derive(Clone, Copy, Debug, Default)]
-struct Disk {
-    vm: Option<Symbol>,
-    vdisk: Option<Symbol>,
-    pdisk: Option<Symbol>,
+pub(super) struct Disk {
+    pub vm: Option<Symbol>,
+    pub vdisk: Option<Symbol>,
+    pub pdisk: Option<Symbol>,
     /// The greatest request number; below, its value at the last restart of the tapdisk.
     last_id: i64,
     ids_before: i64,
@@ -64,6 +65,19 @@ impl Names {
     /// Whether the name of a disk is known.
     pub fn knows(&self, disk: u16) -> bool {
         usize::from(disk) < self.disks.len()
+    }
+
+    /// The names of a disk; none while they are not known.
+    pub(super) fn disk(&self, disk: u16) -> Disk {
+        self.disks
+            .get(usize::from(disk))
+            .copied()
+            .unwrap_or_default()
+    }
+
+    /// The value of column `host`.
+    pub(super) fn host(&self) -> Option<Symbol> {
+        self.host
     }
 
     /// The name of a disk in counts: its name on the host.

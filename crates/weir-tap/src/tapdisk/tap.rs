@@ -3,18 +3,21 @@
 use std::collections::{HashMap, VecDeque};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::AtomicI64;
 use std::time::{Duration, Instant};
 
-use weir_model::{Demand, IoEvent, Nanos, Symbol};
+use weir_model::{Demand, Folded, IoEvent, Nanos, Symbol};
 
 use super::client::{ClientError, TapdiskClient};
+use super::folds::{GroupPlans, Naming};
 use super::layout::{self, Layout};
 use super::ring::{Damaged, Memory, Read, Readers};
 use super::rows::Names;
 use super::words::{Answer, Ask, RecordsWord, Wanted};
+use crate::ebpf::fold::Folds;
 use crate::ebpf::{self, Pace};
 use crate::format::served::Served;
-use crate::{EventCount, Tap, TapError, TapEvent, monotonic_ns};
+use crate::{EventCount, FOLDED, Tap, TapError, TapEvent, monotonic_ns};
 
 /// Maximum number of rows of a batch: its events fit into a CPU's cache while the columns are
 /// built.
@@ -24,7 +27,7 @@ const BATCH_ROWS: usize = 1024;
 const RETRY_EVERY: Duration = Duration::from_millis(200);
 
 /// Options of the tap.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct TapdiskOptions {
     /// Maximum size of all rings together, for the current number of rings.
     pub ring_bytes: u64,
@@ -32,6 +35,8 @@ pub struct TapdiskOptions {
     pub poll_interval: Duration,
     /// Offset of the monotonic clock to the epoch; measured if `None`.
     pub epoch_offset_ns: Option<Nanos>,
+    /// See [`crate::ebpf::LiveOptions::interval_shift_ns`].
+    pub interval_shift_ns: Arc<AtomicI64>,
     /// The value of column `host`.
     pub host: Option<Symbol>,
     /// Time allowed for a tapdisk that ended without notice to be restarted.
@@ -44,6 +49,7 @@ impl Default for TapdiskOptions {
             ring_bytes: 64 << 20,
             poll_interval: Duration::from_millis(20),
             epoch_offset_ns: None,
+            interval_shift_ns: Arc::default(),
             host: ebpf::host_name(),
             timeout: Duration::from_secs(10),
         }
@@ -55,6 +61,7 @@ pub struct TapdiskTap {
     path: PathBuf,
     options: TapdiskOptions,
     wanted: Wanted,
+    plans: GroupPlans,
     /// `None` while the tapdisk is not connected.
     link: Option<Link>,
     away: Option<Away>,
@@ -74,6 +81,7 @@ pub struct TapdiskTap {
 struct Link {
     client: TapdiskClient,
     readers: Readers,
+    folds: Option<Folds>,
 }
 
 /// A tapdisk that is not connected.
@@ -91,6 +99,7 @@ struct Counts {
     late: u64,
     malformed: u64,
     avoided: u64,
+    folded: i64,
     lost: HashMap<u16, u64>,
 }
 
@@ -104,23 +113,30 @@ pub fn open(
     demands: &[Demand],
     options: TapdiskOptions,
 ) -> Result<TapdiskTap, TapError> {
-    let wanted = Wanted::of(demands, options.ring_bytes);
+    let (mut plans, wanted) = GroupPlans::of(demands, options.ring_bytes);
     let offset_ns = options
         .epoch_offset_ns
         .unwrap_or_else(ebpf::epoch_offset_ns);
     let mut names = Names::new(options.host, offset_ns);
     let known_ns = monotonic_ns();
-    let link = Link::new(path, &wanted, &mut names, known_ns).map_err(|error| error.at(path))?;
+    let shift_ns = &options.interval_shift_ns;
+    let link = Link::new(path, &wanted, &plans, &mut names, known_ns, shift_ns);
+    let link = link.map_err(|error| error.at(path))?;
+    if link.folds.is_none() && !plans.is_empty() {
+        plans.decline("the tapdisk is older than this and delivers rows only");
+    }
+    let poll_interval = plans.poll_interval(options.poll_interval);
     Ok(TapdiskTap {
         path: path.to_owned(),
         options,
         wanted,
+        plans,
         link: Some(link),
         away: None,
         names,
         served: demands.iter().map(Served::new).collect(),
         queued: VecDeque::new(),
-        pace: Pace::new(Instant::now(), options.poll_interval),
+        pace: Pace::new(Instant::now(), poll_interval),
         known_ns,
         counts: Counts::default(),
         remarks: Vec::new(),
@@ -132,14 +148,17 @@ impl Link {
     fn new(
         path: &Path,
         wanted: &Wanted,
+        plans: &GroupPlans,
         names: &mut Names,
         known_ns: u64,
+        interval_shift_ns: &Arc<AtomicI64>,
     ) -> Result<Link, ClientError> {
         let mut client = TapdiskClient::connect(path)?;
         let garbled = |why: &str| ClientError::Garbled(why.into());
         let Answer::Records(RecordsWord {
             layout,
             ring_records,
+            groups,
             disks,
         }) = client.ask(Ask::Records(wanted.clone()))?
         else {
@@ -151,13 +170,71 @@ impl Link {
         let file = client
             .passed()
             .ok_or_else(|| garbled("it contains no memory"))?;
-        let layout = Layout::new(ring_records);
+        // An older tapdisk does not know groups.
+        let groups = groups.filter(|_| !plans.is_empty());
+        let is_expected = |groups: layout::GroupTables| {
+            groups.is_valid() && groups.moments == plans.folding().moments
+        };
+        if !groups.is_none_or(is_expected) {
+            return Err(garbled("its tables of groups have invalid sizes"));
+        }
+        let layout = Layout::new(ring_records).with_groups(groups);
         let memory = Memory::open(file, layout)?;
         names.learn(&disks);
+        let folds = match groups {
+            Some(_) => {
+                let tables = memory.tables(plans.folding())?;
+                let shift_ns = interval_shift_ns.clone();
+                let offset_ns = names.epoch_offset_ns;
+                Some(Folds::begin(plans.plans(), tables, offset_ns, shift_ns))
+            }
+            None => None,
+        };
         Ok(Link {
             client,
             readers: Readers::new(Arc::new(memory), known_ns),
+            folds,
         })
+    }
+
+    /// Reads the available records, and the groups of the intervals that are complete by then.
+    fn read(
+        &mut self,
+        plans: &GroupPlans,
+        names: &mut Names,
+        to: &mut Vec<Read>,
+    ) -> Result<(), Damaged> {
+        let Some(folds) = &mut self.folds else {
+            return self.readers.read(monotonic_ns, to);
+        };
+        let mut naming = Naming {
+            plans,
+            names,
+            client: &mut self.client,
+        };
+        let limit = |known_ns| folds.advance(known_ns, &mut naming);
+        self.readers.read_up_to(monotonic_ns, limit, to)
+    }
+
+    /// The groups of the incomplete intervals; `has_ended` if the tapdisk has.
+    fn close(
+        &mut self,
+        plans: &GroupPlans,
+        names: &mut Names,
+        has_ended: bool,
+    ) -> Vec<(usize, Folded)> {
+        let Some(folds) = &mut self.folds else {
+            return Vec::new();
+        };
+        let naming = &mut Naming {
+            plans,
+            names,
+            client: &mut self.client,
+        };
+        match has_ended {
+            true => folds.finish(naming),
+            false => folds.close(naming),
+        }
     }
 
     /// Requests the names of disks that were added later, if the records contain any.
@@ -182,16 +259,23 @@ impl TapdiskTap {
         let mut read = Vec::new();
         // Before the rings: all records written before the end of the tapdisk are visible then.
         let mut state = link.client.look();
+        let (plans, names) = (&self.plans, &mut self.names);
         let found = match &state {
-            Ok(()) => link.readers.read(monotonic_ns, &mut read),
+            Ok(()) => link.read(plans, names, &mut read),
             Err(_) => link.readers.finish(monotonic_ns, &mut read),
         };
         if state.is_ok() {
-            state = link.learn(&read, &mut self.names);
+            state = link.learn(&read, names);
         }
         self.known_ns = link.readers.known_ns();
         let held = link.readers.holds_back();
         self.pace.drained(read.len(), held, link.readers.fill());
+        // Before the rows: a later row would imply that the interval is complete.
+        let groups = match (&state, &mut link.folds) {
+            (Ok(()), Some(folds)) => folds.over(self.known_ns),
+            _ => link.close(plans, names, true),
+        };
+        self.queue_groups(groups);
         self.counts.events += read.len() as u64;
         self.line_up(&read);
         found.map_err(|damaged| self.damaged(damaged))?;
@@ -205,13 +289,29 @@ impl TapdiskTap {
         ClientError::Garbled(damaged.to_string()).at(&self.path)
     }
 
+    fn queue_groups(&mut self, groups: Vec<(usize, Folded)>) {
+        let events = groups.into_iter();
+        let events = events.map(|(demand, folded)| TapEvent::Folded { demand, folded });
+        self.queued.extend(events);
+    }
+
     /// Converts records to rows and queues them.
     fn line_up(&mut self, read: &[Read]) {
         for read in read.chunks(BATCH_ROWS) {
             let names = &mut self.names;
             let rows: Vec<IoEvent> = read.iter().map(|r| names.event(r)).collect();
             for (demand, served) in self.served.iter_mut().enumerate() {
-                if let Some(batch) = served.batch(&rows, false) {
+                let folded = self.plans.bit(demand);
+                let is_row = |read: &Read| read.record.folded & folded == 0;
+                let batch = match folded == 0 || read.iter().all(is_row) {
+                    true => served.batch(&rows, false),
+                    false => {
+                        let own = rows.iter().zip(read).filter(|(_, read)| is_row(read));
+                        let own: Vec<IoEvent> = own.map(|(row, _)| *row).collect();
+                        served.batch(&own, false)
+                    }
+                };
+                if let Some(batch) = batch {
                     self.queued.push_back(TapEvent::Rows { demand, batch });
                 }
             }
@@ -222,7 +322,7 @@ impl TapdiskTap {
     /// shutdown the tap ends.
     fn leave(&mut self, error: ClientError) -> Result<(), TapError> {
         if let Some(link) = self.link.take() {
-            self.counts.take_over(&link.readers);
+            self.counts.take_over(&link);
         }
         match error {
             ClientError::Gone if !self.options.timeout.is_zero() => {
@@ -258,7 +358,9 @@ impl TapdiskTap {
         }
         away.tried = Instant::now();
         let since = away.since;
-        match Link::new(&self.path, &self.wanted, &mut self.names, self.known_ns) {
+        let (names, shift_ns) = (&mut self.names, &self.options.interval_shift_ns);
+        let (wanted, plans) = (&self.wanted, &self.plans);
+        match Link::new(&self.path, wanted, plans, names, self.known_ns, shift_ns) {
             Ok(link) => {
                 self.names.restart();
                 self.counts.returns += 1;
@@ -298,22 +400,35 @@ impl Tap for TapdiskTap {
         }
     }
 
+    fn close(&mut self) -> Vec<(usize, Folded)> {
+        let (plans, names) = (&self.plans, &mut self.names);
+        let link = self.link.as_mut();
+        link.map_or_else(Vec::new, |link| link.close(plans, names, false))
+    }
+
     fn counts(&mut self) -> Vec<EventCount> {
         let mut now = Counts {
             lost: self.counts.lost.clone(),
             ..self.counts
         };
         if let Some(link) = &self.link {
-            now.take_over(&link.readers);
+            now.take_over(link);
         }
         let whole = |counter, cause, total: u64| EventCount::of(counter, cause, total as i64);
         let mut counts = vec![
-            whole("events_in", None, now.events),
+            whole(
+                "events_in",
+                None,
+                now.events.saturating_add_signed(now.folded),
+            ),
             whole("events_late", None, now.late),
             whole("bad_records", None, now.malformed),
             whole("events_avoided", None, now.avoided),
             whole("source_returned", None, now.returns as u64),
         ];
+        if now.folded > 0 {
+            counts.push(EventCount::of(FOLDED, None, now.folded));
+        }
         let mut lost: Vec<(u16, u64)> = now.lost.into_iter().collect();
         lost.sort_unstable();
         counts.extend(lost.into_iter().map(|(disk, total)| EventCount {
@@ -334,6 +449,7 @@ impl Tap for TapdiskTap {
         for clause in &self.wanted.clauses {
             lines.push(format!("tapdisk:{at}: selects {clause} in the tapdisk"));
         }
+        lines.extend(self.plans.lines());
         lines
     }
 
@@ -344,7 +460,12 @@ impl Tap for TapdiskTap {
 
 impl Counts {
     /// Adds the counts of a link.
-    fn take_over(&mut self, readers: &Readers) {
+    fn take_over(&mut self, link: &Link) {
+        let (readers, folds) = (&link.readers, link.folds.as_ref());
+        self.folded = self
+            .folded
+            .saturating_add(folds.map_or(0, Folds::unrecorded));
+        self.malformed += folds.map_or(0, Folds::malformed);
         self.late += readers.late();
         self.malformed += readers.malformed();
         self.avoided += readers.memory().avoided();

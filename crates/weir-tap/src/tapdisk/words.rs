@@ -12,12 +12,12 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use weir_model::capabilities::{RequestRows, recording};
-use weir_model::{Clause, Demand, Operand, Predicate, Symbol, Test};
 
+use super::layout::GroupTables;
 use crate::control::Service;
-use crate::control::message::encode_request;
-use crate::io_columns::{COLUMNS, TapdiskTest};
+use crate::ebpf::fold::Plan;
+use crate::ebpf::fold::layout::{BlockMeasure, CALLS, Call, FOLDS, LIMITS, LIMITS_ALL, keep};
+use crate::io_columns::GROUPS;
 
 /// The service of a tapdisk's control socket.
 #[derive(Debug)]
@@ -122,8 +122,47 @@ impl fmt::Display for DiskLimits {
 pub struct Wanted {
     /// Records that match any of these clauses.
     pub clauses: Vec<ClauseWord>,
+    /// Groups that are to be computed instead of records, as far as there is room.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub folds: Vec<FoldWord>,
     /// Maximum size of all rings together, for the current number of rings.
     pub ring_bytes: u64,
+}
+
+/// A group-by over intervals of time. A tapdisk that does not know it writes records only.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FoldWord {
+    /// Intervals end at its multiples, which the windows in shared memory have.
+    pub interval_ns: u64,
+    /// A group for each disk.
+    pub by_disk: bool,
+    /// A group for each operation.
+    pub by_op: bool,
+    /// The clauses of its rows by position; they select records for nothing else.
+    pub clauses: Vec<usize>,
+    /// What is kept for each group.
+    pub calls: Vec<CallWord>,
+}
+
+/// A value kept for each group.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CallWord {
+    /// What is aggregated.
+    pub measure: BlockMeasure,
+    /// How.
+    pub keep: KeepWord,
+}
+
+/// A kind of aggregate, as `weir_model::PartialKind`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum KeepWord {
+    /// Count, sum, minimum and maximum.
+    Moments,
+    /// Counts by these ascending limits.
+    Limits(Vec<i64>),
+    /// Counts in 128 bins per power of two.
+    LogLinear,
 }
 
 /// A conjunction of tests. A tapdisk may ignore a test that it does not have: the consumer tests
@@ -137,6 +176,12 @@ pub struct ClauseWord {
     /// A disk with one of these names on the host; `None`: any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pdisks: Option<Vec<String>>,
+    /// A disk of one of these VMs; `None`: any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vms: Option<Vec<String>>,
+    /// A disk with one of these names in its VM; `None`: any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vdisks: Option<Vec<String>>,
     /// Numbers in ranges, both bounds inclusive.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub between: Vec<(FieldWord, i64, i64)>,
@@ -183,6 +228,9 @@ pub struct RecordsWord {
     pub layout: u32,
     /// See [`super::layout::Layout::ring_records`].
     pub ring_records: u64,
+    /// The tables of the requested groups.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub groups: Option<GroupTables>,
     /// The disks so far.
     pub disks: Vec<DiskWord>,
 }
@@ -296,6 +344,9 @@ pub struct ConsumerStatus {
     pub records: u64,
     /// Events that it did not request, which were not recorded.
     pub avoided: u64,
+    /// Events that groups contain, which were not recorded either.
+    #[serde(default)]
+    pub grouped: u64,
     /// Records lost because its ring was full.
     pub lost: u64,
 }
@@ -315,9 +366,10 @@ impl Ask {
             ));
         }
         if let Ask::Records(wanted) = &self {
+            wanted.check_folds()?;
             let tests = |c: &ClauseWord| {
-                let names = c.pdisks.as_ref().map_or(0, Vec::len);
-                names.max(c.between.len())
+                let names = c.names().map(|names| names.as_ref().map_or(0, Vec::len));
+                names.into_iter().fold(c.between.len(), usize::max)
             };
             let fits = wanted.clauses.len() <= CLAUSES_MAX
                 && wanted.clauses.iter().all(|c| tests(c) <= TESTS_MAX);
@@ -331,184 +383,106 @@ impl Ask {
     }
 }
 
-/// The letters of all kinds.
-const KINDS: &str = "QREN";
+impl Wanted {
+    /// Whether the folds are within the limits of their tables.
+    fn check_folds(&self) -> Result<(), String> {
+        if self.folds.len() > FOLDS {
+            return Err(format!("the limit is {FOLDS} group-bys"));
+        }
+        let mut limits = 0;
+        for fold in &self.folds {
+            let interval = i64::try_from(fold.interval_ns).unwrap_or(i64::MAX);
+            if !(GROUPS.interval_min_ns..=GROUPS.interval_max_ns).contains(&interval) {
+                return Err(format!("an interval of groups cannot have {interval} ns"));
+            }
+            if fold.calls.len() > CALLS {
+                return Err(format!("the limit is {CALLS} values of a group"));
+            }
+            if fold.clauses.iter().any(|at| *at >= self.clauses.len()) {
+                return Err("a group-by refers to a clause that does not exist".into());
+            }
+            for call in &fold.calls {
+                let KeepWord::Limits(own) = &call.keep else {
+                    continue;
+                };
+                limits += own.len();
+                if own.len() > LIMITS || !own.is_sorted() {
+                    return Err(format!(
+                        "a histogram has at most {LIMITS} limits, in ascending order"
+                    ));
+                }
+            }
+        }
+        match limits > LIMITS_ALL {
+            true => Err(format!("the limit is {LIMITS_ALL} limits of histograms")),
+            false => Ok(()),
+        }
+    }
+}
 
-/// The letters of all operations.
-const OPS: &str = "rwfdz";
+impl FoldWord {
+    /// The fold of a plan; its clauses are to be added.
+    pub fn of(plan: &Plan, by_disk: bool, by_op: bool) -> FoldWord {
+        let call = |call: &Call| CallWord {
+            measure: call.measure(),
+            keep: match call.keep {
+                keep::MOMENTS => KeepWord::Moments,
+                keep::LIMITS => KeepWord::Limits(call.limits.clone()),
+                _ => KeepWord::LogLinear,
+            },
+        };
+        FoldWord {
+            interval_ns: plan.kernel.interval_ns,
+            by_disk,
+            by_op,
+            clauses: Vec::new(),
+            calls: plan.kernel.calls.iter().map(call).collect(),
+        }
+    }
+
+    /// Its calls, as the tables of groups have them.
+    pub fn kernel_calls(&self) -> Vec<Call> {
+        let mut place = 0;
+        let call = |word: &CallWord| {
+            let (keep, limits) = match &word.keep {
+                KeepWord::Moments => (keep::MOMENTS, Vec::new()),
+                KeepWord::Limits(limits) => (keep::LIMITS, limits.clone()),
+                KeepWord::LogLinear => (keep::LOG_LINEAR, Vec::new()),
+            };
+            let own = if keep == keep::MOMENTS { place } else { 0 };
+            place += u8::from(keep == keep::MOMENTS);
+            Call {
+                measure: word.measure as u8,
+                keep,
+                place: own,
+                is_signed: word.measure.is_signed(),
+                limits,
+            }
+        };
+        self.calls.iter().map(call).collect()
+    }
+}
 
 impl Wanted {
-    /// The request that covers all of `demands`: those records, or more.
-    pub fn of(demands: &[Demand], ring_bytes: u64) -> Wanted {
-        let mut clauses: Vec<ClauseWord> = Vec::new();
-        for demand in demands {
-            let Some(kinds) = kinds_of(&demand.stream) else {
-                continue;
-            };
-            for clause in of_predicate(kinds, &demand.predicate) {
-                if !clauses.contains(&clause) {
-                    clauses.push(clause);
-                }
-            }
-        }
-        if clauses.len() > CLAUSES_MAX {
-            let kind = |k: &char| clauses.iter().any(|c| c.kinds.contains(*k));
-            let kinds: String = KINDS.chars().filter(kind).collect();
-            clauses = vec![ClauseWord::all(&kinds)];
-        }
-        let wanted = Wanted {
-            clauses,
-            ring_bytes,
+    /// The tables that its groups need; `None` without groups.
+    pub fn group_tables(&self) -> Option<GroupTables> {
+        let calls = |fold: &FoldWord| {
+            let moments = fold
+                .calls
+                .iter()
+                .filter(|call| call.keep == KeepWord::Moments);
+            (moments.count(), fold.calls.len())
         };
-        if encode_request::<Tapdisk>(&Ask::Records(wanted.clone())).is_ok() {
-            return wanted;
-        }
-        // Names of disks may be paths of up to 4 KiB.
-        let any_disk = |clause| ClauseWord {
-            pdisks: None,
-            ..clause
-        };
-        Wanted {
-            clauses: wanted.clauses.into_iter().map(any_disk).collect(),
-            ring_bytes,
-        }
+        let counts: Vec<(usize, usize)> = self.folds.iter().map(calls).collect();
+        let moments = counts.iter().map(|(moments, _)| *moments).max()?;
+        let has_bins = counts.iter().any(|(moments, calls)| calls > moments);
+        Some(GroupTables::new(moments as u32, has_bins))
     }
-}
-
-/// The kinds of events that are rows of a stream.
-fn kinds_of(stream: &str) -> Option<&'static str> {
-    Some(match RequestRows::of(stream)? {
-        RequestRows::Finished => &KINDS[1..],
-        RequestRows::Events | RequestRows::All => KINDS,
-    })
-}
-
-fn of_predicate(kinds: &str, predicate: &Predicate) -> Vec<ClauseWord> {
-    let clauses = predicate.clauses.iter();
-    clauses
-        .filter_map(|clause| of_clause(kinds, clause))
-        .collect()
-}
-
-/// `None` if no event can pass. Tests that are omitted here are applied by the consumer.
-fn of_clause(kinds: &str, clause: &Clause) -> Option<ClauseWord> {
-    let mut word = ClauseWord::all(kinds);
-    for test in &clause.tests {
-        let operand = test.operand();
-        match (COLUMNS[operand.column()].tapdisk, test) {
-            (TapdiskTest::Null, _) => return None,
-            (TapdiskTest::Number(field), Test::Between { low, high, .. }) => {
-                let field = match operand {
-                    Operand::Value(_) => field,
-                    Operand::Sample(_) => FieldWord::SectorSpread,
-                };
-                let between = (field, *low, *high);
-                if !word.between.contains(&between) {
-                    word.between.push(between);
-                }
-            }
-            (tested, Test::In { texts, .. }) => word.narrow(tested, texts),
-            _ => {}
-        }
-    }
-    let empty = word.kinds.is_empty() || word.ops.is_empty();
-    word.between.truncate(TESTS_MAX);
-    let fits = |names: &Vec<String>| names.len() <= TESTS_MAX;
-    word.pdisks = word.pdisks.filter(fits);
-    (!empty).then_some(word)
-}
-
-impl ClauseWord {
-    /// Every event of these kinds.
-    pub fn all(kinds: &str) -> ClauseWord {
-        ClauseWord {
-            kinds: kinds.into(),
-            ops: OPS.into(),
-            ..ClauseWord::default()
-        }
-    }
-
-    /// Restricts it to events with one of `texts` in that column.
-    fn narrow(&mut self, tested: TapdiskTest, texts: &[Symbol]) {
-        let is = |letter: char| texts.iter().any(|t| t.as_str().chars().eq([letter]));
-        match tested {
-            TapdiskTest::Kind => self.kinds.retain(is),
-            TapdiskTest::Op => self.ops.retain(is),
-            TapdiskTest::Pdisk => {
-                let names = texts.iter().map(|t| t.as_str().to_owned());
-                self.pdisks = Some(match self.pdisks.take() {
-                    None => names.collect(),
-                    Some(before) => names.filter(|n| before.contains(n)).collect(),
-                });
-            }
-            TapdiskTest::Number(_) | TapdiskTest::Null | TapdiskTest::No => {}
-        }
-    }
-}
-
-/// The letters, separated.
-fn listed(letters: &str) -> String {
-    letters
-        .chars()
-        .map(String::from)
-        .collect::<Vec<_>>()
-        .join(", ")
-}
-
-impl fmt::Display for ClauseWord {
-    /// Prints it in CQL syntax.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "type in ({})", listed(&self.kinds))?;
-        if self.ops != OPS {
-            write!(f, " and op in ({})", listed(&self.ops))?;
-        }
-        if let Some(names) = &self.pdisks {
-            write!(f, " and pdisk in ({})", names.join(", "))?;
-        }
-        for (field, low, high) in &self.between {
-            let name = field.name();
-            match (*low, *high) {
-                (low, high) if low == high => write!(f, " and {name} = {low}")?,
-                (low, i64::MAX) => write!(f, " and {name} >= {low}")?,
-                (i64::MIN, high) => write!(f, " and {name} <= {high}")?,
-                (low, high) => write!(f, " and {name} between {low} and {high}")?,
-            }
-        }
-        Ok(())
-    }
-}
-
-impl FieldWord {
-    fn name(self) -> &'static str {
-        match self {
-            FieldWord::Sector => "sector",
-            FieldWord::SectorSpread => "the sample number of sector",
-            FieldWord::Sectors => "sectors",
-            FieldWord::Wait => "wait",
-            FieldWord::Service => "service",
-            FieldWord::Latency => "latency",
-        }
-    }
-}
-
-/// A demand for everything, as for a recording.
-pub fn everything() -> Demand {
-    Demand::whole(&recording())
 }
 
 #[cfg(test)]
 mod tests {
-    use weir_model::event::io_schema;
-    use weir_model::{EventKind, Op};
-
     use super::*;
-
-    #[test]
-    fn letters_are_those_of_the_model() {
-        let kinds: String = EventKind::ALL.map(EventKind::as_str).concat();
-        let ops: String = Op::ALL.map(Op::as_str).concat();
-        assert_eq!((kinds.as_str(), ops.as_str()), (KINDS, OPS));
-    }
 
     #[test]
     fn a_request_has_its_limits() {
@@ -516,6 +490,7 @@ mod tests {
             let clauses = vec![ClauseWord::all("Q"); n];
             Ask::Records(Wanted {
                 clauses,
+                folds: Vec::new(),
                 ring_bytes: 0,
             })
         };
@@ -531,48 +506,11 @@ mod tests {
             let clauses = vec![clause];
             Ask::Records(Wanted {
                 clauses,
+                folds: Vec::new(),
                 ring_bytes: 0,
             })
         };
         assert!(narrow(TESTS_MAX).checked().is_ok());
         assert!(narrow(TESTS_MAX + 1).checked().is_err());
-    }
-
-    fn demand(stream: &str, tests: Vec<Test>) -> Demand {
-        Demand {
-            stream: stream.into(),
-            predicate: Predicate {
-                clauses: vec![Clause { tests }],
-            },
-            ..everything()
-        }
-    }
-
-    fn is_one_of(column: &str, texts: &[&str]) -> Test {
-        Test::In {
-            operand: Operand::Value(io_schema().index(column)),
-            texts: texts.iter().map(|t| Symbol::new(t)).collect(),
-        }
-    }
-
-    #[test]
-    fn an_unsatisfiable_selection_is_not_requested() {
-        let wanted = |demand: Demand| Wanted::of(&[demand], 0).clauses;
-        assert_eq!(wanted(demand("IO", vec![])), [ClauseWord::all("REN")]);
-        let requests = is_one_of("type", &["Q"]);
-        assert_eq!(wanted(demand("IO", vec![requests.clone()])), []);
-        assert_eq!(
-            wanted(demand("IOstream", vec![requests])),
-            [ClauseWord::all("Q")]
-        );
-        assert_eq!(
-            wanted(demand("IO", vec![is_one_of("comm", &["fio"])])),
-            [],
-            "who submitted it is not known"
-        );
-        assert_eq!(wanted(demand("vms", vec![])), []);
-        let disks = |names: &[&str]| is_one_of("pdisk", names);
-        let both = wanted(demand("IO", vec![disks(&["a", "b"]), disks(&["b", "c"])]));
-        assert_eq!(both[0].pdisks, Some(vec!["b".to_owned()]));
     }
 }

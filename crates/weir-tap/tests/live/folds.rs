@@ -1,26 +1,23 @@
 //! Groups computed by the kernel programs: together with the rows that they do not fold, they are
 //! exactly equal to the groups of the rows of a second demand of the same tap.
 
-use std::collections::BTreeMap;
 use std::fs::{self, OpenOptions};
 use std::thread;
 use std::time::Duration;
 
 use weir_model::event::{io_schema, value};
-use weir_model::{
-    Clause, Column, Demand, Fold, FoldCall, Folded, PartialKind, PartialState, Symbol, Test, Value,
-};
-use weir_sketch::LogLinear;
+use weir_model::{Clause, Demand, Fold, FoldCall, PartialKind, Symbol, Test, Value};
 use weir_tap::ebpf::{DeviceChoice, LiveOptions};
 use weir_tap::live;
 use weir_testing::{LoopDisk, run};
 
 use crate::bench;
+use crate::groups_by_definition::{Groups, column, merge, of_folded, of_rows, rows_in};
 use crate::images::{Fake, fio_as, prepared, raw, with_inventory, write_lazily, write_stamped};
 use crate::load::fio;
 use crate::skip;
 use crate::traps::read_direct;
-use crate::watch::{Rows, Seen, Watch, demand, only};
+use crate::watch::{Seen, Watch, demand, only};
 
 /// Several processes on all CPUs; reads, writes, flushes; different sizes.
 const MIXED: &str = "--direct=1 --ioengine=libaio --iodepth=8 --numjobs=4 --rw=randrw --fsync=64 \
@@ -36,21 +33,6 @@ const TIMES: &[i64] = &[
 
 /// Limits of distances on both sides.
 const SEEKS: &[i64] = &[-100_000, -1_000, -1, 0, 1, 9, 1_000, 100_000];
-
-/// The accumulator of a group, in a form that can be added.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Sum {
-    Moments(u64, i128, i64, i64),
-    Limits(Vec<u64>),
-    Bins(BTreeMap<i32, (u64, u64)>),
-}
-
-/// Groups by the interval's end and the key.
-type Groups = BTreeMap<(i64, Vec<String>), Vec<Sum>>;
-
-fn column(name: &str) -> usize {
-    io_schema().index(name)
-}
 
 fn call(name: &str, keep: PartialKind) -> FoldCall {
     let column = (!name.is_empty()).then(|| column(name));
@@ -107,154 +89,6 @@ fn demands(interval: i64, keys: &str, calls: &[FoldCall], tests: Vec<Test>) -> V
     vec![folding, all]
 }
 
-/// The empty accumulator of `keep`.
-fn nothing(keep: &PartialKind) -> Sum {
-    match keep {
-        PartialKind::Moments => Sum::Moments(0, 0, i64::MAX, i64::MIN),
-        PartialKind::Limits(limits) => Sum::Limits(vec![0; limits.len() + 1]),
-        PartialKind::LogLinear { .. } => Sum::Bins(BTreeMap::new()),
-    }
-}
-
-/// Adds one value.
-fn take(sum: &mut Sum, keep: &PartialKind, value: i64) {
-    match (sum, keep) {
-        (Sum::Moments(count, total, min, max), _) => {
-            *count += 1;
-            *total += i128::from(value);
-            *min = (*min).min(value);
-            *max = (*max).max(value);
-        }
-        (Sum::Limits(counts), PartialKind::Limits(limits)) => {
-            counts[limits.partition_point(|limit| *limit < value)] += 1;
-        }
-        (Sum::Bins(bins), _) => {
-            let mut one = LogLinear::<i64, 7>::default();
-            one.add(value, 1);
-            for (number, bucket) in one.buckets() {
-                let bin = bins.entry(number).or_default();
-                bin.0 += bucket.count as u64;
-                bin.1 += bucket.offsets as u64;
-            }
-        }
-        (sum, keep) => panic!("{sum:?} is not of {keep:?}"),
-    }
-}
-
-/// Adds two accumulators of the same call.
-fn add(sum: &mut Sum, more: &Sum) {
-    match (sum, more) {
-        (Sum::Moments(count, total, min, max), Sum::Moments(more, added, least, greatest)) => {
-            *count += more;
-            *total += added;
-            *min = (*min).min(*least);
-            *max = (*max).max(*greatest);
-        }
-        (Sum::Limits(counts), Sum::Limits(more)) => {
-            assert_eq!(counts.len(), more.len());
-            counts.iter_mut().zip(more).for_each(|(a, b)| *a += b);
-        }
-        (Sum::Bins(bins), Sum::Bins(more)) => {
-            for (number, (count, offsets)) in more {
-                let bin = bins.entry(*number).or_default();
-                *bin = (bin.0 + count, bin.1 + offsets);
-            }
-        }
-        (sum, more) => panic!("{sum:?} and {more:?}"),
-    }
-}
-
-/// The groups of rows, by the definition.
-fn of_rows(rows: &Rows, fold: &Fold, passes: &dyn Fn(&[Value]) -> bool) -> Groups {
-    let mut groups = Groups::new();
-    let ts = column("ts");
-    for row in rows.iter().filter(|row| passes(row)) {
-        let Value::Int(ts) = row[ts] else {
-            panic!("a row has a time");
-        };
-        let end = (ts + fold.interval - 1).div_euclid(fold.interval) * fold.interval;
-        let key = fold.keys.iter().map(|at| row[*at].to_string()).collect();
-        let sums = groups.entry((end, key));
-        let sums = sums.or_insert_with(|| fold.calls.iter().map(|c| nothing(&c.keep)).collect());
-        for (sum, call) in sums.iter_mut().zip(&fold.calls) {
-            match call.column.map(|at| &row[at]) {
-                None => {
-                    let Sum::Moments(count, ..) = sum else {
-                        panic!("rows are counted");
-                    };
-                    *count += 1;
-                }
-                Some(Value::Int(value)) => take(sum, &call.keep, *value),
-                Some(value) => assert_eq!(*value, Value::Null),
-            }
-        }
-    }
-    groups
-}
-
-/// The groups that a tap delivered.
-fn of_folded<'a>(rows: impl Iterator<Item = &'a Folded>, fold: &Fold) -> Groups {
-    let mut groups = Groups::new();
-    for folded in rows {
-        assert_eq!(
-            folded.end % fold.interval,
-            0,
-            "an interval ends at a multiple"
-        );
-        assert_eq!(folded.kept.len(), fold.calls.len());
-        for at in 0..folded.kept[0].len() {
-            let key = folded.keys.iter().map(|column| text_of(column, at));
-            let sums = groups.entry((folded.end, key.collect()));
-            let sums =
-                sums.or_insert_with(|| fold.calls.iter().map(|c| nothing(&c.keep)).collect());
-            for (i, sum) in sums.iter_mut().enumerate() {
-                add(
-                    sum,
-                    &sum_of(&folded.kept[i][at], fold.calls[i].column.is_none()),
-                );
-            }
-        }
-    }
-    groups
-}
-
-fn text_of(column: &Column, at: usize) -> String {
-    column.value(at).to_string()
-}
-
-fn sum_of(kept: &PartialState, of_rows: bool) -> Sum {
-    match kept {
-        PartialState::Moments { count, .. } if of_rows || *count == 0 => {
-            Sum::Moments(*count, 0, i64::MAX, i64::MIN)
-        }
-        PartialState::Moments {
-            count,
-            sum,
-            min,
-            max,
-        } => Sum::Moments(*count, *sum, *min, *max),
-        PartialState::Limits(counts) => Sum::Limits(counts.clone()),
-        PartialState::LogLinear(bins) => {
-            let bins = bins
-                .iter()
-                .map(|(n, count, offsets)| (*n, (*count, *offsets)));
-            Sum::Bins(bins.collect())
-        }
-    }
-}
-
-fn merge(mut groups: Groups, more: Groups) -> Groups {
-    for (key, sums) in more {
-        match groups.get_mut(&key) {
-            None => {
-                groups.insert(key, sums);
-            }
-            Some(known) => known.iter_mut().zip(&sums).for_each(|(a, b)| add(a, b)),
-        }
-    }
-    groups
-}
-
 /// Only the intervals that were complete when reading ended.
 fn complete(mut groups: Groups, upto: i64) -> Groups {
     groups.retain(|(end, _), _| *end <= upto);
@@ -268,14 +102,6 @@ fn whole(groups: Groups) -> Groups {
         all = merge(all, Groups::from([((0, key), sums)]));
     }
     all
-}
-
-fn rows_in(groups: &Groups) -> u64 {
-    let count = |sums: &Vec<Sum>| match sums[0] {
-        Sum::Moments(count, ..) => count,
-        _ => panic!("the first call counts rows"),
-    };
-    groups.values().map(count).sum()
 }
 
 /// The number of requests that were folded, and of those delivered as rows of the folding demand.
@@ -301,8 +127,8 @@ fn holds(
     );
     let folded_rows = seen.folded.iter().filter(|(demand, _)| *demand == number);
     let folded = of_folded(folded_rows.map(|(_, folded)| folded), fold);
-    let rows = of_rows(&seen.rows[number], fold, passes);
-    let all = of_rows(seen.rows.last().unwrap(), fold, passes);
+    let rows = of_rows(seen.rows[number].iter(), fold, passes);
+    let all = of_rows(seen.rows.last().unwrap().iter(), fold, passes);
     let upto = seen.upto;
     let [folded, rows, all] = [folded, rows, all].map(|groups| complete(groups, upto));
     let share = Share {
@@ -484,8 +310,8 @@ fn demands_without_fold_are_served_as_rows_with_the_reason() {
         call("req_id", PartialKind::Moments),
     ];
     for (keys, calls, why) in [
-        ("flags", &count, "`flags` is not a key in the kernel"),
-        ("op", &numbers, "`req_id` is not aggregated in the kernel"),
+        ("flags", &count, "`flags` is not a key of groups"),
+        ("op", &numbers, "`req_id` is not aggregated"),
     ] {
         let demands = demands(100 * MILLISECOND, keys, calls, Vec::new());
         let result = live::capabilities().folds(&demands[0]);
@@ -554,7 +380,7 @@ fn groups_of_vms_that_share_a_disk_are_made_in_the_kernel() {
     assert!(share.folded > 0 && share.rows > 0, "{share:?}");
     let fold = demands[0].fold.as_ref().unwrap();
     let folded = of_folded(seen.folded.iter().map(|(_, folded)| folded), fold);
-    let rows = of_rows(&seen.rows[0], fold, &everything);
+    let rows = of_rows(seen.rows[0].iter(), fold, &everything);
     for (vm, vdisk) in [
         ("vm-a", "/dev/vda"),
         ("vm-b", "/dev/sdb"),

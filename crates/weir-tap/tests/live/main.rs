@@ -6,6 +6,7 @@
 
 mod counts;
 mod folds;
+mod groups_by_definition;
 mod hist;
 mod images;
 mod life;

@@ -4,8 +4,6 @@
 mod records;
 mod served;
 
-use std::time::Duration;
-
 use records::{by_queue, check};
 use served::{SECTORS, Served};
 use weir_model::event::value;
@@ -24,13 +22,13 @@ const SHAPE: ClientShape = ClientShape {
 };
 
 /// Room for all events of a load, which are read when it has ended.
-const ROOM: TapdiskOptions = TapdiskOptions {
-    ring_bytes: 256 << 20,
-    poll_interval: Duration::from_millis(20),
-    epoch_offset_ns: None,
-    host: None,
-    timeout: Duration::from_secs(10),
-};
+fn room() -> TapdiskOptions {
+    TapdiskOptions {
+        ring_bytes: 256 << 20,
+        host: None,
+        ..TapdiskOptions::default()
+    }
+}
 
 fn mixed(seed: u64) -> VhostLoad {
     VhostLoad {
@@ -234,7 +232,7 @@ fn a_consumer_that_connects_during_a_load_receives_the_rest() {
         {
             std::thread::yield_now();
         }
-        let mut consumer = served.consumer(Predicate::all(), ROOM);
+        let mut consumer = served.consumer(Predicate::all(), room());
         let report = run.join().unwrap();
         let rows = consumer.rows();
         assert_eq!(consumer.count("events_lost"), 0);
@@ -271,7 +269,7 @@ fn records_lost_by_a_slow_consumer_are_counted() {
     };
     // Nothing is read before the end, and rings have the minimum size.
     let mut slow = served.consumer(Predicate::all(), options);
-    let mut quick = served.consumer(Predicate::all(), ROOM);
+    let mut quick = served.consumer(Predicate::all(), room());
     let mut client = served.client(SHAPE);
     let load = VhostLoad {
         requests: 10_000,

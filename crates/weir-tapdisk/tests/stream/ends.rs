@@ -53,7 +53,7 @@ impl Drop for Process {
 
 fn opened(socket: &Path, options: TapdiskOptions) -> TapdiskTap {
     for _ in 0..2_000 {
-        if let Ok(tap) = open(socket, &all(), options) {
+        if let Ok(tap) = open(socket, &all(), options.clone()) {
             return tap;
         }
         thread::sleep(Duration::from_millis(10));

@@ -4,6 +4,9 @@
 mod arriving;
 mod disk;
 mod ends;
+mod groups;
+#[path = "../../../weir-tap/tests/live/groups_by_definition.rs"]
+mod groups_by_definition;
 mod histograms;
 mod hostile;
 mod selections;

@@ -5,10 +5,10 @@ use weir_model::event::{sample, value};
 use weir_model::{
     Batch, Clause, Demand, EventKind, IoBatch, Op, Operand, Predicate, Symbol, Test, Value,
 };
-use weir_tap::tapdisk::Names;
 use weir_tap::tapdisk::layout::Record;
 use weir_tap::tapdisk::ring::Read;
-use weir_tap::tapdisk::words::{Wanted, everything};
+use weir_tap::tapdisk::words::Wanted;
+use weir_tap::tapdisk::{Names, everything};
 use weir_tapdisk::selection::RecordSelection;
 
 use super::simulated_queues::{Received, SimulatedQueue, TestTap, all, assert_same, count, names};
@@ -56,6 +56,7 @@ fn any_record() -> impl Strategy<Value = Record> {
                 kind: EventKind::ALL[kind],
                 op: Op::ALL[op],
                 fua: false,
+                folded: 0,
                 errno: 5,
                 disk,
                 queue: 0,
@@ -107,6 +108,8 @@ fn any_test() -> impl Strategy<Value = Test> {
         texts(value("type"), &["Q", "R", "E", "N", "QR", ""]),
         texts(value("op"), &["r", "w", "f", "d", "z", "rw"]),
         texts(value("pdisk"), &["/images/0.img", "/images/1.img", "other"]),
+        texts(value("vm"), &["web", "db", ""]),
+        texts(value("vdisk"), &["/dev/vd0", "/dev/vd1", "/dev/vd2"]),
         texts(value("comm"), &["fio"]),
         texts(value("cgroup"), &["/a"]),
     ]
@@ -135,8 +138,7 @@ proptest! {
     ) {
         let stream = if finished_only { "IO" } else { "IOstream" };
         let wanted = Wanted::of(&[demand(stream, predicate.clone())], 0);
-        let pdisk = names(usize::from(record.disk)).pdisk;
-        let selection = RecordSelection::new(&wanted.clauses, pdisk.as_deref());
+        let selection = RecordSelection::new(&wanted.clauses, &names(usize::from(record.disk)));
         let is_row = !finished_only || record.is_end();
         let expected = is_row && passes(&predicate, &batch_of(record), 0);
         prop_assert_eq!(selection.holds(&record), expected);

@@ -8,8 +8,8 @@ use std::time::Duration;
 use fastrand::Rng;
 use weir_model::event::io_schema;
 use weir_model::{Batch, Demand, EventKind, Op, Value};
-use weir_tap::tapdisk::words::{DiskFigures, DiskWord, everything};
-use weir_tap::tapdisk::{TapdiskOptions, TapdiskTap, open};
+use weir_tap::tapdisk::words::{DiskFigures, DiskWord};
+use weir_tap::tapdisk::{TapdiskOptions, TapdiskTap, everything, open};
 use weir_tap::{Tap, TapEvent, monotonic_ns};
 use weir_tapdisk::{
     ControlServer, EndedRequest, Hub, Outcome, ReceivedRequest, Recorder, Request, SocketAccess,
@@ -88,6 +88,7 @@ pub fn options(ring_bytes: u64) -> TapdiskOptions {
         poll_interval: Duration::from_millis(1),
         epoch_offset_ns: Some(0),
         host: None,
+        interval_shift_ns: Arc::default(),
         timeout: Duration::ZERO,
     }
 }

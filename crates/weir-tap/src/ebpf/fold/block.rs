@@ -167,7 +167,7 @@ impl BlockFold {
             }
             false => "",
         };
-        format!("{}{only}", self.plan.line(&keys, measure))
+        format!("kernel: {}{only}", self.plan.line(&keys, measure))
     }
 }
 

@@ -127,7 +127,7 @@ impl Sums {
         for (call, bin, count, offsets) in &group.bins {
             if let Some(Sum::Bins(bins)) = self.calls.get_mut(*call) {
                 let sums = bins.entry(*bin).or_default();
-                *sums = (sums.0 + count, sums.1 + offsets);
+                *sums = (sums.0 + count, sums.1.wrapping_add(*offsets));
             }
         }
     }

@@ -1,5 +1,7 @@
 //! Data structures shared with the kernel side of a fold, as defined in `fold.h`.
 
+use serde::{Deserialize, Serialize};
+
 /// Maximum number of folds.
 pub const FOLDS: usize = 2;
 
@@ -17,6 +19,9 @@ pub const LOG_BITS: u32 = 7;
 
 /// Bins of a block.
 pub const BINS: usize = 16;
+
+/// Greater values are delivered as rows, so that a sum cannot overflow.
+pub const VALUE_MAX: u64 = 1 << 40;
 
 /// Added to signed values, but not to their sums: they are then unsigned and below twice this.
 pub const BIAS: i64 = 1 << 39;
@@ -56,6 +61,12 @@ pub mod cell {
     pub const KEY_WORDS: usize = 5;
     /// The bits of the first word of the key that the fold sets; the others are those of the table.
     pub const KEY_BITS: u64 = (1 << 48) - 1;
+    /// Position of the fold's number in the first word.
+    pub const FOLD_SHIFT: u32 = 48;
+    /// Position of the window's number.
+    pub const WINDOW_SHIFT: u32 = 56;
+    /// Set in the first word of a cell that is in use.
+    pub const TAKEN: u64 = 1 << 63;
     /// Number of events.
     pub const ROWS: usize = 5;
     /// The next cell, + 1, in the lower half, and the first block, + 1, in the upper one.
@@ -102,9 +113,13 @@ pub mod key {
     pub const OWNERS: u32 = 64;
 }
 
+/// Number of values of an event that are aggregated.
+pub const MEASURES: usize = 8;
+
 /// `enum measure`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Measure {
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum BlockMeasure {
     /// `sectors`
     Sectors = 0,
     /// `bytes`
@@ -123,10 +138,22 @@ pub enum Measure {
     Seek = 7,
 }
 
-impl Measure {
+impl BlockMeasure {
+    /// All measures, in their order.
+    pub const ALL: [BlockMeasure; MEASURES] = [
+        BlockMeasure::Sectors,
+        BlockMeasure::Bytes,
+        BlockMeasure::Wait,
+        BlockMeasure::Service,
+        BlockMeasure::Latency,
+        BlockMeasure::Merges,
+        BlockMeasure::InFlight,
+        BlockMeasure::Seek,
+    ];
+
     /// True if its values may be negative.
     pub fn is_signed(self) -> bool {
-        self == Measure::Seek
+        self == BlockMeasure::Seek
     }
 }
 
@@ -143,7 +170,7 @@ pub mod keep {
 /// `struct fold_call`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Call {
-    /// The measure: of block I/O, of [`Measure`].
+    /// The measure: of block I/O, of [`BlockMeasure`].
     pub measure: u8,
     /// The aggregate, of [`keep`].
     pub keep: u8,
@@ -162,6 +189,17 @@ impl Call {
             keep::LIMITS => self.limits.len().next_power_of_two(),
             _ => 0,
         }
+    }
+
+    /// What it aggregates, of block I/O.
+    ///
+    /// # Panics
+    /// For a measure of another stream.
+    pub fn measure(&self) -> BlockMeasure {
+        let found = BlockMeasure::ALL
+            .into_iter()
+            .find(|m| *m as u8 == self.measure);
+        found.expect("a measure of block I/O")
     }
 
     /// Added to its values by the kernel side.
@@ -258,6 +296,10 @@ impl Fold {
     }
 }
 
+const _: () = assert!(
+    BlockMeasure::Seek as usize + 1 == MEASURES,
+    "MEASURES of fold.h"
+);
 const _: () = assert!(FOLD_BYTES == 144, "struct fold of fold.h");
 const _: () = assert!(
     (cpu::CELLS + FOLDS * 2 + 16) * 8 + CALLS * 16 == CPU_BYTES,

@@ -53,6 +53,7 @@ pub struct Folds {
     interval_shift_ns: Arc<AtomicI64>,
     /// Groups of complete intervals, by the interval's end on the kernel's clock.
     taken: Vec<(u64, usize, Folded)>,
+    malformed: u64,
 }
 
 /// An interval that is open, or about to be read.
@@ -130,6 +131,7 @@ impl Folds {
             epoch_offset_ns,
             interval_shift_ns,
             taken: Vec::new(),
+            malformed: 0,
         };
         let now_ns = clock::monotonic_ns();
         for (fold, plan) in plans.into_iter().enumerate() {
@@ -202,9 +204,20 @@ impl Folds {
         self.tables.is_quiet()
     }
 
+    /// As [`Folds::close`], after the writers have ended, perhaps during an update.
+    pub fn finish(&mut self, naming: &mut impl NameGroups) -> Vec<(usize, Folded)> {
+        self.tables.writers_ended();
+        self.close(naming)
+    }
+
+    /// The number of groups that were discarded because they are not valid.
+    pub fn malformed(&self) -> u64 {
+        self.malformed
+    }
+
     /// Events that were folded and for which no record was written.
     pub fn unrecorded(&self) -> i64 {
-        self.tables.unrecorded() as i64
+        i64::try_from(self.tables.unrecorded()).unwrap_or(i64::MAX)
     }
 
     /// The window of the earlier interval.
@@ -237,10 +250,14 @@ impl Folds {
         let over = std::mem::replace(&mut self.windows[fold][window], next);
         let plan = &self.plans[fold];
         let mut groups = Groups::default();
-        for group in self.tables.take(fold, window) {
-            let named = over.named.get(&group.key);
-            let named = named.expect("a closed window takes no group in, and all have names");
-            groups.add(plan, named, &group);
+        let (taken, invalid) = self.tables.take(fold, window);
+        self.malformed += invalid as u64;
+        for group in taken {
+            match over.named.get(&group.key) {
+                Some(named) => groups.add(plan, named, &group),
+                // A closed window has no new groups, unless another process has changed it.
+                None => self.malformed += 1,
+            }
         }
         self.tables.open(fold, window, next_ns);
         let end = over.end_ns as Nanos + self.epoch_offset_ns;

@@ -116,13 +116,11 @@ impl Plan {
             limits += other.kernel.limit_slots();
         }
         if folds > FOLDS {
-            return Err(format!(
-                "the kernel programs make groups for {FOLDS} at a time"
-            ));
+            return Err(format!("{FOLDS} are computed at a time at most"));
         }
         if limits > LIMITS_ALL {
             return Err(format!(
-                "the kernel programs keep {LIMITS_ALL} limits of histograms"
+                "the histograms of a source have {LIMITS_ALL} limits at most"
             ));
         }
         Ok(())
@@ -144,7 +142,7 @@ impl Plan {
         });
         let kept: Vec<String> = std::iter::once("number".to_owned()).chain(kept).collect();
         let every = Duration::from_nanos(self.interval as u64);
-        format!("kernel: groups{by} each {every:?} ({})", kept.join("; "))
+        format!("groups{by} each {every:?} ({})", kept.join("; "))
     }
 }
 

@@ -5,12 +5,17 @@ use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use libbpf_rs::OpenMapMut;
 
-use super::layout::{self, BINS, FOLDS, Folding, MOMENTS_WORDS, block, cell, cpu};
+use super::layout::{
+    self, BINS, CALLS, FOLDS, Folding, LOG_BITS, MOMENTS_WORDS, VALUE_MAX, block, cell, cpu,
+};
 use crate::shared::Shared;
 
 /// Maximum number of checks of a busy processor before it is retried later. A program ends much
 /// sooner.
 const LOOKS_MAX: usize = 1000;
+
+/// Maximum number of events of a group: at 100 million per second, those of the longest interval.
+const ROWS_MAX: u64 = 1 << 36;
 
 /// The tables of all processors.
 #[derive(Debug)]
@@ -44,6 +49,19 @@ pub struct Group {
     /// Bins that are not empty: call, bin, count, sum of offsets. The bins of negative values have
     /// negative numbers.
     pub bins: Vec<(usize, i32, u64, u64)>,
+}
+
+impl Group {
+    /// False for values that no events have: another process has written them.
+    fn is_valid(&self) -> bool {
+        let of_moments = |[count, _, min, max]: &[u64; MOMENTS_WORDS]| {
+            *count <= self.rows && (*count == 0 || min <= max && *max < VALUE_MAX)
+        };
+        let is_bin = |(call, bin, count, _): &(usize, i32, u64, u64)| {
+            *call < CALLS && bin.unsigned_abs() < u64::BITS << LOG_BITS && *count <= self.rows
+        };
+        self.rows <= ROWS_MAX && self.moments.iter().all(of_moments) && self.bins.iter().all(is_bin)
+    }
 }
 
 impl Folding {
@@ -129,7 +147,7 @@ impl Tables {
     /// Events for which no record was written.
     pub fn unrecorded(&self) -> u64 {
         let of = |cpu| self.state(cpu, cpu::UNRECORDED).load(Ordering::Relaxed);
-        (0..self.processors).map(of).sum()
+        (0..self.processors).map(of).fold(0, u64::saturating_add)
     }
 
     /// The keys of the cells that were allocated since `seen` was the last one of each processor,
@@ -144,8 +162,9 @@ impl Tables {
         keys
     }
 
-    /// Reads and removes the groups of a window that is closed and not being updated.
-    pub fn take(&self, fold: usize, window: usize) -> Vec<Group> {
+    /// Reads and removes the groups of a window that is closed and not being updated; and the
+    /// number of invalid ones.
+    pub fn take(&self, fold: usize, window: usize) -> (Vec<Group>, usize) {
         let mut groups = Vec::new();
         for cpu in 0..self.processors {
             let last = self.last_cell(cpu, fold, window);
@@ -159,11 +178,17 @@ impl Tables {
                 .iter()
                 .for_each(|at| first_word(at).store(0, Ordering::Release));
         }
-        groups
+        let all = groups.len();
+        groups.retain(Group::is_valid);
+        let invalid = all - groups.len();
+        (groups, invalid)
     }
 
     /// The cells from `last` up to, and excluding, `seen`: both positions + 1, where 0 is none.
     fn cells_from(&self, last: u64, seen: u64) -> impl Iterator<Item = usize> {
+        // Another process may have written any number.
+        let cells = self.processors * self.folding.cells as usize;
+        let place = move |number| place(number).filter(|at| *at < cells);
         let next = move |at: &usize| {
             let word = self.cell(*at)[cell::NEXT_AND_BLOCKS].load(Ordering::Relaxed);
             place(word & 0xffff_ffff)
@@ -192,7 +217,8 @@ impl Tables {
         let mut bins = Vec::new();
         let mut block = word(cell::NEXT_AND_BLOCKS) >> 32;
         let mut left = self.folding.blocks;
-        while block != 0 && left > 0 {
+        let blocks = self.processors as u64 * u64::from(self.folding.blocks);
+        while (1..=blocks).contains(&block) && left > 0 {
             block = self.take_block(block as usize - 1, &mut bins);
             left -= 1;
         }
@@ -223,6 +249,11 @@ impl Tables {
         let next = word(block::NEXT);
         words[block::KEY].store(0, Ordering::Release);
         next
+    }
+
+    /// Registers that the writers have ended: none of them is busy any more.
+    pub fn writers_ended(&self) {
+        (0..self.processors).for_each(|cpu| self.state(cpu, cpu::BUSY).store(0, Ordering::Relaxed));
     }
 
     fn state(&self, cpu: usize, word: usize) -> &AtomicU64 {

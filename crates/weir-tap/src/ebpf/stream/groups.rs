@@ -88,7 +88,8 @@ impl Groups {
     pub fn lines(&self) -> Vec<String> {
         let line = |(plan, keys): (&Plan, &Vec<StreamColumn>)| {
             let keys: Vec<&str> = keys.iter().map(|column| column.name).collect();
-            plan.line(&keys, |measure| self.measures[usize::from(measure)].name)
+            let measure = |measure| self.measures[usize::from(measure)].name;
+            format!("kernel: {}", plan.line(&keys, measure))
         };
         let lines = self.plans.iter().zip(&self.keys).map(line);
         lines
