@@ -49,7 +49,7 @@ fn main() -> Result<()> {
             let address = format!("unix:{path}").parse();
             let address = address.map_err(anyhow::Error::msg)?;
             let listener = nbd::Listener::bind(&address, SocketAccess::default())?;
-            let export = Export::new("disk", disk.clone());
+            let export = Export::new("disk", disk.clone()).poll(vhost.poll);
             let stop = &stop;
             scope.spawn(move || nbd::serve(&[export], &[listener], &NbdOptions::default(), stop));
         }

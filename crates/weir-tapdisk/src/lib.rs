@@ -16,6 +16,7 @@ pub mod insertion;
 pub mod io_queue;
 mod lock;
 pub mod nbd;
+mod polling;
 pub mod recorder;
 pub mod request;
 pub mod selection;

@@ -1,11 +1,12 @@
 //! One client: its handshake, and then its requests, many at a time, on an I/O queue of its own.
 //!
 //! A connection is a loop in a thread of its own: read input, submit requests, collect ended ones,
-//! send replies, and wait for the next event. The requests in flight, the partial request and the
+//! send replies, poll for the next request for a while, and wait for the next event. The requests in flight, the partial request and the
 //! unread replies of a client are bounded; a slow client only delays itself.
 #![allow(unsafe_code)] // the I/O queue receives pointers to the data of requests
 
 use std::os::fd::{AsFd, OwnedFd};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -18,6 +19,7 @@ use super::protocol::{Command, Disposition, Geometry, INVALID, reply};
 use super::wire::{INPUT_BYTES, InputBuffer, Outbox, ReadResult, receive};
 use super::{Export, NbdError, offers};
 use crate::io_queue::{Completion, IoQueue, IoQueueOptions};
+use crate::polling::Polling;
 use crate::stop::StopEvent;
 use crate::{Outcome, Request};
 
@@ -93,6 +95,7 @@ pub fn serve(client: &Client, exports: &[Export], queue: u16, stop: &StopEvent) 
         pool: Pool::new(DATA_BYTES_MAX),
         outbox: Outbox::default(),
         reads_requests: true,
+        polling: Polling::new(exports[selected.export].poll),
     };
     match session.run(stop) {
         Ok(()) => Ending::Closed,
@@ -190,6 +193,7 @@ struct Session<'a> {
     outbox: Outbox,
     /// Whether more requests are read.
     reads_requests: bool,
+    polling: Polling,
 }
 
 /// The state of the input.
@@ -208,13 +212,14 @@ impl Session<'_> {
     fn run(mut self, stop: &StopEvent) -> Result<(), Ending> {
         let mut done = Vec::with_capacity(DEPTH);
         let mut last: Option<Instant> = None;
+        let mut polled = None;
         loop {
             if last.is_none() && stop.is_raised() {
                 self.reads_requests = false;
                 last = Some(Instant::now() + LAST_REPLIES_TIMEOUT);
             }
             self.io_queue.begin();
-            let received = self.receive();
+            let received = self.receive(polled);
             if !self.open.is_empty() {
                 // Submitting may block for long; the connection is not idle meanwhile.
                 self.activity.note(0, self.open.len());
@@ -243,40 +248,42 @@ impl Session<'_> {
             if last.is_some_and(|last| self.open.is_empty() && Instant::now() >= last) {
                 return Ok(());
             }
-            self.wait(stop, last)?;
+            polled = self.wait(stop, last)?;
         }
     }
 
-    /// Reads input, as far as there is room.
-    fn receive(&mut self) -> Result<(), Ending> {
+    /// Reads input, as far as there is room. `polled`: the result of a read that polled.
+    fn receive(&mut self, polled: Option<ReadResult>) -> Result<(), Ending> {
+        let mut last_read = polled;
         for _ in 0..READS_A_ROUND {
             self.parse_input()?;
-            if !self.needs_input() {
-                break;
+            // After a read of all that had arrived, another one would rarely find more.
+            let may_have_more = matches!(last_read, None | Some(ReadResult::Full(_)));
+            if !may_have_more || !self.needs_input() {
+                return Ok(());
             }
-            let read_result = match &mut self.stage {
-                // Directly into the buffer: large writes are not copied.
-                Stage::Payload(_, request, buffer, filled) => {
-                    let whole = request.bytes as usize;
-                    let read_result =
-                        receive(self.socket, &mut buffer.bytes_mut()[*filled..whole])?;
-                    if let ReadResult::Bytes(count) = read_result {
-                        *filled += count;
-                    }
-                    read_result
-                }
-                _ => self.input_buffer.fill(self.socket)?,
-            };
-            match read_result {
-                ReadResult::Bytes(_) => {}
-                ReadResult::Nothing => break,
-                ReadResult::End => {
-                    self.reads_requests = false;
-                    break;
-                }
-            }
+            last_read = Some(self.read()?);
         }
         self.parse_input()
+    }
+
+    /// Reads the socket once. It does not wait.
+    fn read(&mut self) -> Result<ReadResult, Ending> {
+        let read_result = match &mut self.stage {
+            // Directly into the buffer: large writes are not copied.
+            Stage::Payload(_, request, buffer, filled) => {
+                let whole = request.bytes as usize;
+                let space = &mut buffer.bytes_mut()[*filled..whole];
+                let read_result = receive(self.socket, space)?;
+                *filled += read_result.bytes();
+                read_result
+            }
+            _ => self.input_buffer.fill(self.socket)?,
+        };
+        if read_result == ReadResult::End {
+            self.reads_requests = false;
+        }
+        Ok(read_result)
     }
 
     /// Whether more input is needed: all earlier input is processed, and there is room.
@@ -394,9 +401,20 @@ impl Session<'_> {
     }
 
     /// Waits for the next event. `last`: the deadline of a client that is to be disconnected.
-    fn wait(&mut self, stop: &StopEvent, last: Option<Instant>) -> Result<(), Ending> {
-        if self.can_continue() || !self.io_queue.arm() {
-            return Ok(());
+    /// Returns the result of polling, if it found input.
+    fn wait(
+        &mut self,
+        stop: &StopEvent,
+        last: Option<Instant>,
+    ) -> Result<Option<ReadResult>, Ending> {
+        if self.can_continue() {
+            return Ok(None);
+        }
+        if let Some(polled) = self.poll_socket()? {
+            return Ok(Some(polled));
+        }
+        if !self.io_queue.arm() {
+            return Ok(None);
         }
         let due = self.io_queue.due();
         let mut interest = PollFlags::empty();
@@ -420,7 +438,33 @@ impl Session<'_> {
         let last = last.filter(|_| self.open.is_empty());
         let due = [due, last].into_iter().flatten().min();
         let timeout = due.map(|due| due.saturating_duration_since(Instant::now()));
-        Ok(wait(&sources, timeout)?)
+        wait(&sources, timeout)?;
+        Ok(None)
+    }
+
+    /// Polls the socket for a while, if that pays: a client that waits for its replies soon sends
+    /// its next request. `None`: nothing arrived.
+    fn poll_socket(&mut self) -> Result<Option<ReadResult>, Ending> {
+        // Requests at the disk and unsent replies end with events.
+        if !self.needs_input() || !self.open.is_empty() || !self.outbox.is_empty() {
+            return Ok(None);
+        }
+        let Some(longest) = self.polling.begin() else {
+            return Ok(None);
+        };
+        let started = Instant::now();
+        let (read_result, polled) = loop {
+            let read_result = self.read()?;
+            let polled = started.elapsed();
+            if read_result != ReadResult::Nothing || polled >= longest {
+                break (read_result, polled);
+            }
+            // The client, or another connection that polls, may need this processor.
+            thread::yield_now();
+        };
+        let found = read_result != ReadResult::Nothing;
+        self.polling.end(found, polled);
+        Ok(found.then_some(read_result))
     }
 
     /// Whether input that was already read can be processed, now that there is room again.
@@ -467,5 +511,120 @@ impl InFlight {
         let open = self.slots[token as usize].take();
         self.free.push(token);
         open.expect("a token comes back once")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+    use crate::disk::{DiskOptions, ServedDisk};
+
+    /// Longer than a test: a period ends only because something arrived.
+    const LONG: Duration = Duration::from_secs(3600);
+
+    /// Runs `test` with a session that polls for at most `poll`, and its client.
+    fn with_session(poll: Duration, test: impl FnOnce(Session, UnixStream)) {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("image");
+        std::fs::write(&path, vec![0; 1 << 20]).unwrap();
+        let disk = ServedDisk::open(DiskOptions::new(path)).unwrap();
+        let options = IoQueueOptions {
+            queue: 0,
+            depth: DEPTH as u32,
+        };
+        let (socket, client) = UnixStream::pair().unwrap();
+        socket.set_nonblocking(true).unwrap();
+        let (socket, activity) = (OwnedFd::from(socket), Activity::new());
+        let session = Session {
+            socket: &socket,
+            activity: &activity,
+            io_queue: IoQueue::new(&disk, options).unwrap(),
+            geometry: Geometry {
+                size_bytes: disk.size_bytes(),
+                block_bytes: disk.step_bytes(),
+                read_only: false,
+            },
+            structured: false,
+            input_buffer: InputBuffer::new(),
+            stage: Stage::Head,
+            open: InFlight::new(),
+            pool: Pool::new(DATA_BYTES_MAX),
+            outbox: Outbox::default(),
+            reads_requests: true,
+            polling: Polling::new(poll),
+        };
+        test(session, client);
+    }
+
+    /// A read of 512 bytes.
+    fn read_command() -> Vec<u8> {
+        let mut bytes = vec![0x25, 0x60, 0x95, 0x13];
+        bytes.resize(Command::BYTES - 4, 0);
+        bytes.extend(512_u32.to_be_bytes());
+        bytes
+    }
+
+    #[test]
+    fn polling_finds_a_request_and_the_end_of_the_client() {
+        with_session(LONG, |mut session, mut client| {
+            let sender = thread::spawn(move || {
+                client.write_all(&read_command()).unwrap();
+                client
+            });
+            let polled = session.poll_socket().unwrap();
+            assert_eq!(polled, Some(ReadResult::All(Command::BYTES)));
+            drop(sender.join().unwrap());
+            // All that had arrived is read, so it is parsed without another read, which would find
+            // the end.
+            session.receive(polled).unwrap();
+            assert_eq!((session.open.len(), session.reads_requests), (1, true));
+            session.io_queue.submit().unwrap();
+            let mut done = Vec::new();
+            session.io_queue.drain(&mut done).unwrap();
+            session.answer(done[0].token, done[0].outcome);
+            session.outbox = Outbox::default();
+            assert_eq!(session.poll_socket().unwrap(), Some(ReadResult::End));
+            assert!(!session.reads_requests);
+            assert_eq!(session.polling.trial(), (2, 2));
+        });
+    }
+
+    #[test]
+    fn polling_an_idle_client_ends_and_pauses() {
+        with_session(Duration::from_micros(1), |mut session, mut client| {
+            // The periods of the first trial, and the first of the idle periods without polling.
+            let mut periods = 0;
+            while session.polling.begin().is_some() {
+                assert_eq!(session.poll_socket().unwrap(), None);
+                periods += 1;
+            }
+            assert!((1..=64).contains(&periods), "{periods}");
+            // Nothing is read in a pause.
+            client.write_all(&read_command()).unwrap();
+            assert_eq!(session.poll_socket().unwrap(), None);
+            assert!(session.input_buffer.bytes().is_empty());
+        });
+    }
+
+    #[test]
+    fn what_ends_with_an_event_is_not_polled_for() {
+        with_session(LONG, |mut session, mut client| {
+            // Nothing would end these periods.
+            session.outbox.push(vec![0; 16], None);
+            assert_eq!(session.poll_socket().unwrap(), None, "a reply is unsent");
+            session.outbox = Outbox::default();
+            client.write_all(&read_command()).unwrap();
+            session.receive(None).unwrap();
+            assert_eq!(session.open.len(), 1);
+            assert_eq!(session.poll_socket().unwrap(), None, "a request is open");
+            assert_eq!(session.polling.trial(), (0, 0));
+        });
+        with_session(Duration::ZERO, |mut session, mut client| {
+            client.write_all(&read_command()).unwrap();
+            assert_eq!(session.poll_socket().unwrap(), None, "it is disabled");
+        });
     }
 }

@@ -47,6 +47,7 @@ use handshake::{NAME_BYTES_MAX, Offer};
 use protocol::Geometry;
 
 use crate::disk::{DiskError, ServedDisk};
+use crate::polling::POLL_DEFAULT;
 use crate::socket::SocketError;
 use crate::stop::StopEvent;
 
@@ -62,6 +63,7 @@ const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 pub struct Export {
     name: String,
     disk: Arc<ServedDisk>,
+    poll: Duration,
 }
 
 impl Export {
@@ -70,7 +72,14 @@ impl Export {
         Export {
             name: name.into(),
             disk,
+            poll: POLL_DEFAULT,
         }
+    }
+
+    /// How long a connection polls for the next request before its thread sleeps, at most; zero: it
+    /// sleeps at once. It polls only where polling finds requests. The default is 50 µs.
+    pub fn poll(self, poll: Duration) -> Export {
+        Export { poll, ..self }
     }
 }
 

@@ -20,12 +20,24 @@ const PIECES_MAX: usize = 64;
 /// The result of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReadResult {
-    /// This number of bytes.
-    Bytes(usize),
+    /// This number of bytes, which filled the space: there may be more.
+    Full(usize),
+    /// This number of bytes, all that had arrived.
+    All(usize),
     /// Nothing yet.
     Nothing,
     /// The client has closed its side.
     End,
+}
+
+impl ReadResult {
+    /// The number of bytes that were read.
+    pub fn bytes(self) -> usize {
+        match self {
+            ReadResult::Full(bytes) | ReadResult::All(bytes) => bytes,
+            ReadResult::Nothing | ReadResult::End => 0,
+        }
+    }
 }
 
 /// Reads the available input.
@@ -33,9 +45,11 @@ pub enum ReadResult {
 /// # Errors
 /// When the connection is broken.
 pub fn receive(socket: &OwnedFd, into: &mut [u8]) -> io::Result<ReadResult> {
+    let space = into.len();
     match read(socket, into) {
         Ok(0) => Ok(ReadResult::End),
-        Ok(bytes) => Ok(ReadResult::Bytes(bytes)),
+        Ok(bytes) if bytes == space => Ok(ReadResult::Full(bytes)),
+        Ok(bytes) => Ok(ReadResult::All(bytes)),
         Err(Errno::AGAIN | Errno::INTR) => Ok(ReadResult::Nothing),
         Err(error) => Err(error.into()),
     }
@@ -94,9 +108,7 @@ impl InputBuffer {
             return Ok(ReadResult::Nothing);
         }
         let read_result = receive(socket, &mut self.bytes[self.end..])?;
-        if let ReadResult::Bytes(count) = read_result {
-            self.end += count;
-        }
+        self.end += read_result.bytes();
         Ok(read_result)
     }
 }
@@ -235,7 +247,7 @@ mod tests {
         let mut input_buffer = InputBuffer::new();
         assert_eq!(input_buffer.fill(&ours).unwrap(), ReadResult::Nothing);
         theirs.write_all(b"abcdef").unwrap();
-        assert_eq!(input_buffer.fill(&ours).unwrap(), ReadResult::Bytes(6));
+        assert_eq!(input_buffer.fill(&ours).unwrap(), ReadResult::All(6));
         input_buffer.take(1);
         let mut two = [0; 2];
         assert_eq!(input_buffer.take_into(&mut two), 2);

@@ -64,7 +64,9 @@ pub fn serve(
         .enumerate()
         .map(|(number, disk)| disk.export(number))
         .collect();
-    let export = |(disk, name): (&Served, &String)| Export::new(name, disk.disk.clone());
+    let export = |(disk, name): (&Served, &String)| {
+        Export::new(name, disk.disk.clone()).poll(disk.options.poll)
+    };
     let exports: Vec<Export> = disks.iter().zip(&names).map(export).collect();
     let nbd = setup
         .nbd

@@ -24,7 +24,6 @@ mod inflight;
 mod log;
 mod memory;
 mod offline;
-mod poll;
 mod queue;
 mod ring;
 mod serve;
@@ -40,6 +39,7 @@ pub use ring::RingError;
 pub use serve::serve;
 
 use crate::disk::DiskError;
+use crate::polling::POLL_DEFAULT;
 
 /// Maximum number of queues of a disk.
 pub const QUEUES_MAX: u16 = 256;
@@ -84,7 +84,7 @@ impl VhostOptions {
     pub fn new(log_line: LogLine) -> VhostOptions {
         VhostOptions {
             queues: 64,
-            poll: Duration::from_micros(50),
+            poll: POLL_DEFAULT,
             memory_slots: memory_slots(1),
             drain_timeout: Duration::from_secs(20),
             log_line,

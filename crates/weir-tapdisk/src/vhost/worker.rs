@@ -14,12 +14,12 @@ use rustix::io::{Errno, ReadWriteFlags};
 use super::VhostError;
 use super::log::EventLog;
 use super::memory::GuestMemory;
-use super::poll::Polling;
 use super::queue::{BlockQueue, Broken};
 use super::ring::Ring;
 use crate::StopEvent;
 use crate::disk::ServedDisk;
 use crate::io_queue::{IoQueue, IoQueueOptions};
+use crate::polling::Polling;
 
 /// The interval of polls of the ring when the front end provides no kick.
 const KICKLESS_POLL_INTERVAL: Duration = Duration::from_micros(100);

@@ -3,6 +3,7 @@
 
 mod client;
 mod hostile;
+mod idle;
 mod odd;
 mod replies;
 mod server;

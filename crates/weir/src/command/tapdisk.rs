@@ -104,8 +104,8 @@ struct DiskArgs {
     /// the file system supports it)
     #[arg(long, value_name = "CACHE", default_value = "auto", value_parser = service::cache)]
     cache: CacheOption,
-    /// Time to poll a queue before its thread sleeps, at most 10ms; 0 disables polling [default:
-    /// 50us]
+    /// Time to poll a queue or an NBD connection before its thread sleeps, at most 10ms; 0
+    /// disables polling [default: 50us]
     #[arg(long, value_name = "DURATION", requires = "image", value_parser = service::poll)]
     poll: Option<Duration>,
     /// Limit of requests per second; `weir act limit` sets another one for some time [default:

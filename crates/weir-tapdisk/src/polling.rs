@@ -1,14 +1,21 @@
-//! [`Polling`]: whether an idle queue polls its ring for a while before it sleeps.
+//! [`Polling`]: whether an idle queue or connection polls for requests before its thread sleeps.
 //!
-//! Waking a thread costs the guest more than most requests take. Polling without success costs the
+//! Waking a thread costs the client more than most requests take. Polling without success costs the
 //! host a processor. So each polling period is bounded, and its benefit is measured: after a number
 //! of periods polling continues only if each success, including the unsuccessful periods before it,
-//! took no more than the longest period. A driver that soon has its next request meets this, and so
-//! does a fast disk. Otherwise the queue sleeps at once for some time, longer after each
+//! took no more than the longest period. A client that soon has its next request meets this, and so
+//! does a fast disk. Otherwise the thread sleeps at once for some time, longer after each
 //! unsuccessful trial, and tries again. The time that a thread slept is a worse measure: it
 //! includes the wake-up that polling avoids.
+//!
+//! A period is longer than the longest one when other threads used the processor meanwhile. A trial
+//! therefore ends after a total time too: a thread that sleeps is scheduled sooner than one that
+//! polls.
 
 use std::time::Duration;
+
+/// The longest period, unless another one is configured.
+pub const POLL_DEFAULT: Duration = Duration::from_micros(50);
 
 /// Periods after which the benefit is evaluated.
 const TRIAL_PERIODS: u32 = 64;
@@ -59,7 +66,7 @@ impl Polling {
         self.periods += 1;
         self.found += u32::from(found);
         self.polled += polled;
-        if self.periods < TRIAL_PERIODS {
+        if self.periods < TRIAL_PERIODS && self.polled < self.longest * TRIAL_PERIODS {
             return;
         }
         if self.polled <= self.longest * self.found {
@@ -69,6 +76,12 @@ impl Polling {
             self.pause = (self.pause * 2).min(PAUSE_MAX);
         }
         (self.periods, self.found, self.polled) = (0, 0, Duration::ZERO);
+    }
+
+    /// The periods of this trial, and how many found work.
+    #[cfg(test)]
+    pub fn trial(&self) -> (u32, u32) {
+        (self.periods, self.found)
     }
 }
 
@@ -109,6 +122,16 @@ mod tests {
         // Two of three after 10 us, one never: 35 us for each success.
         let mostly = |period| micros(if period % 3 == 0 { 1000 } else { 10 });
         assert_eq!(polled(&mut Polling::new(LONGEST), 10_000, mostly), 10_000);
+    }
+
+    #[test]
+    fn a_thread_without_a_processor_pauses_soon() {
+        let mut polling = Polling::new(LONGEST);
+        polling.end(true, LONGEST * (TRIAL_PERIODS - 1));
+        assert!(polling.begin().is_some());
+        // It found its work, but another thread used the processor for a time slice.
+        polling.end(true, LONGEST);
+        assert!(polling.begin().is_none());
     }
 
     #[test]
