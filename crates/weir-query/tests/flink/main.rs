@@ -45,7 +45,7 @@ use support::history::{Element, History};
 use support::oracle;
 
 /// Every so many of the cases that are translated, unless all are run.
-const SHARE: usize = 8;
+const SHARE: usize = 16;
 
 /// The number of random queries, and with `WEIR_TESTS=all`.
 const RANDOM: [usize; 2] = [8, 200];
