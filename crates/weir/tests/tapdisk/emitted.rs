@@ -1,9 +1,10 @@
 //! `--from tapdisk:PATH`: the reported requests of a load that is known exactly, without a guest.
 
+use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::sync::mpsc::channel;
+use std::sync::mpsc::{Receiver, channel};
 
 use serde_json::Value;
 use weir_testing::vhost::{
@@ -277,6 +278,52 @@ fn explain_prints_the_selection_of_the_tap() {
     );
 }
 
+/// Count and bytes by disk and operation.
+type Totals = BTreeMap<[String; 2], [u64; 2]>;
+
+/// Adds lines with `vdisk`, `op`, `n`, `bytes`; a row of one request has no `n`.
+fn totals(lines: &[Value]) -> Totals {
+    let mut totals = Totals::new();
+    for line in lines {
+        let key = ["vdisk", "op"].map(|name| line[name].as_str().unwrap().to_owned());
+        let sums = totals.entry(key).or_default();
+        sums[0] += line.get("n").map_or(1, |n| n.as_u64().unwrap());
+        sums[1] += line["bytes"].as_u64().unwrap();
+    }
+    totals
+}
+
+#[test]
+fn groups_of_the_queues_are_those_of_the_requests() {
+    let served = Served::start();
+    let query = |text: &str, consumers| {
+        let args = ["--format", "json", text];
+        served.ask("query", &args, consumers)
+    };
+    let groups = query(
+        "Istream(select vdisk, op, count(*) as n, sum(bytes) as bytes, quantile(latency, 0.5) as q \
+         from IO [range 200 ms slide 200 ms] where vm = 'web' group by vdisk, op)",
+        1,
+    );
+    let rows = query("select vdisk, op, bytes from IO", 2);
+    let made: u64 = (0..3)
+        .flat_map(|round| [(0, round), (1, round + 7)])
+        .map(|(disk, seed)| run(&served.sockets[disk], seed).requests as u64)
+        .sum();
+    let mut consumers = served.consumers();
+    wait_until("both consumers have counted all requests", || {
+        consumers = served.consumers();
+        let count = |consumer: usize, what: &str| consumers[consumer][what].as_u64().unwrap_or(0);
+        count(1, "records") == made && count(0, "records") + count(0, "grouped") == made
+    });
+    let grouped = consumers[0]["grouped"].as_u64().unwrap();
+    assert!(grouped > made / 4, "{consumers:?}");
+    served.tapdisk.stop();
+    let expected = totals(&lines(&printed(rows, 0)));
+    assert_eq!(expected.values().map(|sums| sums[0]).sum::<u64>(), made);
+    assert_eq!(totals(&lines(&printed(groups, 0))), expected);
+}
+
 /// A process that is killed at the end of the test.
 struct Running(Child);
 
@@ -331,20 +378,7 @@ fn an_agent_reports_the_disks_of_its_tap() {
     // The agent has tested whether it can connect.
     wait_until("nobody listens", || served.consumers().is_empty());
     let question = "select host, vm, vdisk, count(*) as n from IO group by host, vm, vdisk";
-    let mut query = Running(
-        Command::new(WEIR)
-            .args(["query", "--monitor", address, "--format", "json", question])
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap(),
-    );
-    let lines = BufReader::new(query.0.stdout.take().unwrap()).lines();
-    let (rows, emitted) = channel();
-    std::thread::spawn(move || {
-        let mut lines = lines.map_while(Result::ok);
-        lines.all(|line| rows.send(serde_json::from_str(&line).unwrap()).is_ok())
-    });
+    let (_query, emitted) = queried(address, question);
     // Events before the start of the query are not reported.
     wait_until("it has begun", || {
         run(&served.sockets[0], 4);
@@ -363,4 +397,45 @@ fn an_agent_reports_the_disks_of_its_tap() {
         (&whole["host"], &whole["vm"]),
         (&"h1".into(), &"web".into())
     );
+    // The queues compute the groups of this one, and the monitor merges them.
+    let question = "Istream(select host, vdisk, count(*) as n from IO [range 1 s slide 1 s] \
+                    group by host, vdisk)";
+    let (_query, emitted) = queried(address, question);
+    wait_until("it has begun as well", || {
+        run(&served.sockets[0], 6);
+        emitted.try_recv().is_ok()
+    });
+    let report = run(&served.sockets[1], 7);
+    let mut requests = 0;
+    while requests < report.requests as u64 {
+        let row = emitted.recv_timeout(TIMEOUT).expect("all are in groups");
+        if row["vdisk"] == "/dev/vdb" {
+            assert_eq!(row["host"], "h1");
+            requests += row["n"].as_u64().unwrap();
+        }
+    }
+    assert_eq!(requests, report.requests as u64);
+    let grouped = |consumer: &Value| consumer["grouped"].as_u64() > Some(0);
+    wait_until("groups are counted", || {
+        served.consumers().iter().any(grouped)
+    });
+}
+
+/// A query of a monitor, and its rows.
+fn queried(address: &str, question: &str) -> (Running, Receiver<Value>) {
+    let mut query = Running(
+        Command::new(WEIR)
+            .args(["query", "--monitor", address, "--format", "json", question])
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap(),
+    );
+    let lines = BufReader::new(query.0.stdout.take().unwrap()).lines();
+    let (rows, emitted) = channel();
+    std::thread::spawn(move || {
+        let mut lines = lines.map_while(Result::ok);
+        lines.all(|line| rows.send(serde_json::from_str(&line).unwrap()).is_ok())
+    });
+    (query, emitted)
 }
