@@ -1,6 +1,7 @@
 //! The workspace compiles for aarch64: the crates with kernel programs, system calls and memory
-//! shared with other processes, and with `WEIR_TESTS=all` all of them. `cargo check` needs no libraries of that architecture: only
-//! the standard library that rustup offers, a C compiler and the headers of libelf and zlib.
+//! shared with other processes, and with `WEIR_TESTS=all` all of them. `cargo check` needs no
+//! libraries of that architecture: only the standard library that rustup offers, a C compiler and
+//! the headers of libelf and zlib.
 
 use std::fs;
 use std::path::Path;

@@ -2,8 +2,10 @@
 #![allow(unsafe_code)]
 
 use std::io;
+use std::ops::Range;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr::NonNull;
+use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 /// The values of a BPF array map, or the content of a memfd, as words of 8 bytes. Both sides change
@@ -32,15 +34,7 @@ impl Shared {
     /// # Errors
     /// The error of `mmap(2)`: memory or limits.
     pub fn map(fd: BorrowedFd<'_>, value_bytes: usize, values: usize) -> io::Result<Shared> {
-        Shared::map_from(fd, 0, value_bytes * values)
-    }
-
-    /// Maps `bytes` bytes of a memfd from byte number `from` on, which is the start of a page.
-    ///
-    /// # Errors
-    /// As [`Shared::map`].
-    pub fn map_from(fd: BorrowedFd<'_>, from: u64, bytes: usize) -> io::Result<Shared> {
-        let from = libc::off_t::try_from(from).map_err(io::Error::other)?;
+        let bytes = value_bytes * values;
         assert!(bytes.is_multiple_of(8), "values are whole words");
         // SAFETY: a new mapping of an open descriptor; no existing memory is affected.
         let start = unsafe {
@@ -50,7 +44,7 @@ impl Shared {
                 libc::PROT_READ | libc::PROT_WRITE,
                 libc::MAP_SHARED,
                 fd.as_raw_fd(),
-                from,
+                0,
             )
         };
         if start == libc::MAP_FAILED {
@@ -69,6 +63,32 @@ impl Shared {
         // SAFETY: the mapping has `words` words, is page-aligned and zeroed by the kernel, and
         // lives as long as `self`.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.words) }
+    }
+}
+
+/// Some of the words.
+#[derive(Clone, Debug)]
+pub struct SharedPart {
+    memory: Arc<Shared>,
+    words: Range<usize>,
+}
+
+impl SharedPart {
+    /// These words of `memory`.
+    pub fn new(memory: Arc<Shared>, words: Range<usize>) -> SharedPart {
+        SharedPart { memory, words }
+    }
+
+    /// Its words.
+    pub fn words(&self) -> &[AtomicU64] {
+        &self.memory.words()[self.words.clone()]
+    }
+}
+
+impl From<Shared> for SharedPart {
+    fn from(memory: Shared) -> SharedPart {
+        let words = 0..memory.words;
+        SharedPart::new(Arc::new(memory), words)
     }
 }
 

@@ -131,8 +131,8 @@ impl Consumer {
         let subscription = hub.subscribe(wanted, None)?;
         if has_groups {
             // The window contains the times of all rounds.
-            let tables = subscription.memory().tables(Folding::default())?;
-            tables.open(0, 0, INTERVAL_NS);
+            let tables = subscription.memory().tables(Folding::default());
+            tables.expect("there are groups").open(0, 0, INTERVAL_NS);
         }
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = stop.clone();

@@ -325,7 +325,8 @@ impl Subscription {
         let (least, most) = (*RINGS_BYTES.start(), *RINGS_BYTES.end());
         let ring_bytes = wanted.ring_bytes.clamp(least, most) / rings.max(RINGS_EXPECTED) as u64;
         let layout = Layout::new(ring_bytes / (8 * RECORD_WORDS as u64));
-        let memory = Memory::create(layout.with_groups(wanted.group_tables()))?;
+        let groups = wanted.group_tables(ring_bytes as usize);
+        let memory = Memory::create(layout.with_groups(groups))?;
         (0..rings).try_for_each(|ring| memory.reserve(ring))?;
         memory.use_rings(rings);
         Ok(Subscription {

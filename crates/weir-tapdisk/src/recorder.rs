@@ -77,11 +77,12 @@ pub struct Recorder {
 /// One consumer, as this I/O queue sees it.
 #[derive(Debug)]
 struct ConsumerRing {
-    // Dropped before the subscription, so that no I/O queue is the last holder of the memory.
+    // Both are dropped before the subscription, so that no I/O queue is the last holder of the
+    // memory.
     writer: Writer,
+    groups: Option<Groups>,
     subscription: Arc<Subscription>,
     selection: RecordSelection,
-    groups: Option<Groups>,
     /// The events that the I/O queue had seen before.
     seen_before: u64,
     /// The counts of earlier I/O queues of this number.

@@ -562,6 +562,10 @@ impl Tap for BlockTap {
         if folded > 0 {
             counts.push(whole(FOLDED, None, folded));
         }
+        let discarded = live.folds.as_ref().map_or(0, Folds::discarded);
+        if discarded > 0 {
+            counts.push(whole("bad_records", None, discarded));
+        }
         if self.shedding.pauses() > 0 {
             counts.push(whole("rows_paused", None, self.shedding.pauses()));
         }

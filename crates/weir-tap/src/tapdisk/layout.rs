@@ -63,7 +63,8 @@ pub mod ring_header {
     pub const SINCE_NS: usize = 3;
     /// Events that were not recorded because the consumer does not request them.
     pub const AVOIDED: usize = 4;
-    /// Total number of records read: the consumer's only word. The tapdisk only compares it.
+    /// Total number of records read: the consumer's only word of a ring. The tapdisk only compares
+    /// it.
     pub const HEAD: usize = 8;
 }
 
@@ -73,8 +74,8 @@ const PAGE_WORDS: usize = 512;
 /// Cells of the groups of one ring: its requests are of one disk, so it has few groups.
 const GROUP_CELLS: u32 = 64;
 
-/// Blocks of bins of the groups of one ring.
-const GROUP_BLOCKS: u32 = 1 << 12;
+/// Minimum and maximum number of blocks of bins of the groups of one ring.
+const GROUP_BLOCKS: std::ops::RangeInclusive<usize> = 1 << 6..=1 << 12;
 
 /// The sizes of the tables of groups of each ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -88,11 +89,14 @@ pub struct GroupTables {
 }
 
 impl GroupTables {
-    /// The tables for groups with this number of moments, and with bins or without.
-    pub fn new(moments: u32, has_bins: bool) -> GroupTables {
+    /// The tables for groups with this number of moments, and with bins or without; bins have about
+    /// `bytes` for each ring.
+    pub fn new(moments: u32, has_bins: bool, bytes: usize) -> GroupTables {
+        let (least, most) = (*GROUP_BLOCKS.start(), *GROUP_BLOCKS.end());
+        let blocks = (bytes / BLOCK_BYTES).clamp(least, most);
         GroupTables {
             cells: GROUP_CELLS,
-            blocks: if has_bins { GROUP_BLOCKS } else { 1 },
+            blocks: if has_bins { 1 << blocks.ilog2() } else { 1 },
             moments,
         }
     }
@@ -100,9 +104,9 @@ impl GroupTables {
     /// Whether tables may have these sizes.
     pub fn is_valid(&self) -> bool {
         self.cells.is_power_of_two()
-            && self.cells <= 1 << 14
+            && self.cells <= 1 << 10
             && self.blocks.is_power_of_two()
-            && self.blocks <= 1 << 15
+            && self.blocks <= 1 << 14
             && self.moments as usize <= CALLS
     }
 
@@ -218,7 +222,8 @@ fn part_after(end: usize, words: usize) -> Range<usize> {
 ///
 /// | word | content |
 /// | --- | --- |
-/// | 0 | kind (1 `Q`, 2 `R`, 3 `E`, 4 `N`) in bits 0-3, FUA in bit 4, folds with it in bits 5-6; op in bits 8-15; errno 16-31; disk 32-47; queue 48-63 |
+/// | 0 | bits 0-3: kind (1 `Q`, 2 `R`, 3 `E`, 4 `N`); 4: FUA; 5-6: folds with it; 8-15: op |
+/// | | bits 16-31: errno; 32-47: disk; 48-63: queue |
 /// | 1 | id |
 /// | 2 | time of the event, CLOCK_MONOTONIC in ns |
 /// | 3 | first sector; all ones without one |
@@ -429,7 +434,7 @@ mod tests {
             assert!(layout.ring(0) >= layout.ring_header(RINGS_MAX - 1) + RING_HEADER_WORDS);
             assert!((0..RINGS_MAX).all(|l| layout.ring(l).is_multiple_of(PAGE_WORDS)));
             assert_eq!(layout.words(), layout.ring(RINGS_MAX));
-            let groups = GroupTables::new(3, true);
+            let groups = GroupTables::new(3, true, 1 << 20);
             let layout = layout.with_groups(Some(groups));
             let parts = [
                 layout.group_windows(),

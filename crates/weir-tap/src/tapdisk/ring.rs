@@ -9,9 +9,9 @@
 //! visible. If it is 1, the watermark of the ring is `watermark_ns`. A fence on either side ensures
 //! that one of them sees the other's write.
 //!
-//! The consumer can write to all of the memory. Therefore the tapdisk reads nothing in it except
-//! the consumer's position, and only to determine whether there is room: an invalid position is
-//! treated as a full ring.
+//! The consumer can write to all of the memory. Therefore the tapdisk reads nothing in a ring
+//! except the consumer's position, and only to determine whether there is room: an invalid position
+//! is treated as a full ring. For the tables of groups see [`super::groups`].
 
 use std::io;
 use std::ops::Range;
@@ -29,7 +29,7 @@ use super::layout::{
 };
 use crate::ebpf::fold::Tables;
 use crate::ebpf::fold::layout::Folding;
-use crate::shared::Shared;
+use crate::shared::{Shared, SharedPart};
 
 /// Margin in which a record may not be visible yet although its writer was seen idle: a CPU may
 /// read the clock slightly later than in program order.
@@ -42,7 +42,7 @@ const HELD_MAX: usize = 1 << 20;
 /// The memory that a tapdisk shares with one consumer.
 #[derive(Debug)]
 pub struct Memory {
-    shared: Shared,
+    shared: Arc<Shared>,
     layout: Layout,
     fd: OwnedFd,
 }
@@ -81,7 +81,7 @@ impl Memory {
 
     fn map(fd: OwnedFd, layout: Layout) -> io::Result<Memory> {
         Ok(Memory {
-            shared: Shared::map(fd.as_fd(), 8, layout.words())?,
+            shared: Arc::new(Shared::map(fd.as_fd(), 8, layout.words())?),
             layout,
             fd,
         })
@@ -153,23 +153,16 @@ impl Memory {
     }
 
     /// The tables of groups, for the consumer; `folding` is the configuration of the writers.
-    ///
-    /// # Errors
-    /// The error of `mmap(2)`.
-    ///
-    /// # Panics
-    /// Without groups.
-    pub fn tables(&self, folding: Folding) -> io::Result<Tables> {
+    /// `None` without groups.
+    pub fn tables(&self, folding: Folding) -> Option<Tables> {
         let layout = self.layout;
-        let groups = layout.groups().expect("the memory has tables of groups");
-        let map = |words: Range<usize>| {
-            Shared::map_from(self.fd.as_fd(), bytes(words.start), words.len() * 8)
-        };
-        Ok(Tables {
-            windows: map(layout.group_windows())?,
-            cpus: map(layout.group_cpus())?,
-            cells: map(layout.group_cells_of_all(groups))?,
-            blocks: map(layout.group_blocks_of_all(groups))?,
+        let groups = layout.groups()?;
+        let part = |words| SharedPart::new(self.shared.clone(), words);
+        Some(Tables {
+            windows: part(layout.group_windows()),
+            cpus: part(layout.group_cpus()),
+            cells: part(layout.group_cells_of_all(groups)),
+            blocks: part(layout.group_blocks_of_all(groups)),
             folding: Folding {
                 cells: groups.cells,
                 blocks: groups.blocks,
@@ -379,11 +372,11 @@ impl Readers {
             self.fill = self.fill.max(found.fill);
             known_ns = known_ns.min(reader.known_ns);
         }
-        // A writer that hangs in a round must not cause unbounded retention of the others' records.
+        let mut known_ns = limit(known_ns.max(self.known_ns)).max(self.known_ns);
+        // A writer that hangs must not cause unbounded retention of the others' records.
         if self.held.len() > HELD_MAX {
-            known_ns = settled_ns;
+            known_ns = settled_ns.max(self.known_ns);
         }
-        let known_ns = limit(known_ns.max(self.known_ns)).max(self.known_ns);
         self.settle(before, known_ns, to);
         Ok(())
     }

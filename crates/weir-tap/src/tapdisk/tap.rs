@@ -113,7 +113,7 @@ pub fn open(
     demands: &[Demand],
     options: TapdiskOptions,
 ) -> Result<TapdiskTap, TapError> {
-    let (mut plans, wanted) = GroupPlans::of(demands, options.ring_bytes);
+    let (mut plans, mut wanted) = GroupPlans::of(demands, options.ring_bytes);
     let offset_ns = options
         .epoch_offset_ns
         .unwrap_or_else(ebpf::epoch_offset_ns);
@@ -124,6 +124,8 @@ pub fn open(
     let link = link.map_err(|error| error.at(path))?;
     if link.folds.is_none() && !plans.is_empty() {
         plans.decline("the tapdisk is older than this and delivers rows only");
+        // Also if the next tapdisk at this path is not.
+        wanted.folds.clear();
     }
     let poll_interval = plans.poll_interval(options.poll_interval);
     Ok(TapdiskTap {
@@ -181,15 +183,9 @@ impl Link {
         let layout = Layout::new(ring_records).with_groups(groups);
         let memory = Memory::open(file, layout)?;
         names.learn(&disks);
-        let folds = match groups {
-            Some(_) => {
-                let tables = memory.tables(plans.folding())?;
-                let shift_ns = interval_shift_ns.clone();
-                let offset_ns = names.epoch_offset_ns;
-                Some(Folds::begin(plans.plans(), tables, offset_ns, shift_ns))
-            }
-            None => None,
-        };
+        let (offset_ns, shift_ns) = (names.epoch_offset_ns, interval_shift_ns.clone());
+        let tables = memory.tables(plans.folding());
+        let folds = tables.map(|tables| Folds::begin(plans.plans(), tables, offset_ns, shift_ns));
         Ok(Link {
             client,
             readers: Readers::new(Arc::new(memory), known_ns),
@@ -272,8 +268,11 @@ impl TapdiskTap {
         self.pace.drained(read.len(), held, link.readers.fill());
         // Before the rows: a later row would imply that the interval is complete.
         let groups = match (&state, &mut link.folds) {
-            (Ok(()), Some(folds)) => folds.over(self.known_ns),
-            _ => link.close(plans, names, true),
+            (Ok(()), folds) => folds
+                .as_mut()
+                .map_or_else(Vec::new, |f| f.over(self.known_ns)),
+            // Otherwise its queues may still run.
+            (Err(error), _) => link.close(plans, names, matches!(error, ClientError::Gone)),
         };
         self.queue_groups(groups);
         self.counts.events += read.len() as u64;
@@ -465,7 +464,7 @@ impl Counts {
         self.folded = self
             .folded
             .saturating_add(folds.map_or(0, Folds::unrecorded));
-        self.malformed += folds.map_or(0, Folds::malformed);
+        self.malformed += folds.map_or(0, Folds::discarded).unsigned_abs();
         self.late += readers.late();
         self.malformed += readers.malformed();
         self.avoided += readers.memory().avoided();

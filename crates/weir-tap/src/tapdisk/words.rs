@@ -8,6 +8,7 @@
 //! < {.. "body":{"response":{"records":{"layout":1,"ring_records":65536,...}}}}  and a memfd beside it
 //! ```
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
@@ -166,7 +167,7 @@ pub enum KeepWord {
 }
 
 /// A conjunction of tests. A tapdisk may ignore a test that it does not have: the consumer tests
-/// its records again.
+/// its records again. Only those of group-bys are not tested again.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClauseWord {
     /// One of these kinds, by letters of `QREN`.
@@ -185,6 +186,9 @@ pub struct ClauseWord {
     /// Numbers in ranges, both bounds inclusive.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub between: Vec<(FieldWord, i64, i64)>,
+    /// Tests of a later version.
+    #[serde(flatten)]
+    pub unknown: BTreeMap<String, Value>,
 }
 
 /// A number that can be tested.
@@ -464,8 +468,15 @@ impl FoldWord {
 }
 
 impl Wanted {
-    /// The tables that its groups need; `None` without groups.
-    pub fn group_tables(&self) -> Option<GroupTables> {
+    /// The tables that its groups need, with about `bytes` for the bins of each ring; `None` without
+    /// groups, and if a clause of theirs has a test that this version does not have: no other
+    /// program tests the requests in groups.
+    pub fn group_tables(&self, bytes: usize) -> Option<GroupTables> {
+        let clauses = self.folds.iter().flat_map(|fold| &fold.clauses);
+        let mut clauses = clauses.filter_map(|at| self.clauses.get(*at));
+        if clauses.any(|clause| !clause.unknown.is_empty()) {
+            return None;
+        }
         let calls = |fold: &FoldWord| {
             let moments = fold
                 .calls
@@ -476,7 +487,7 @@ impl Wanted {
         let counts: Vec<(usize, usize)> = self.folds.iter().map(calls).collect();
         let moments = counts.iter().map(|(moments, _)| *moments).max()?;
         let has_bins = counts.iter().any(|(moments, calls)| calls > moments);
-        Some(GroupTables::new(moments as u32, has_bins))
+        Some(GroupTables::new(moments as u32, has_bins, bytes))
     }
 }
 

@@ -1,8 +1,9 @@
 //! One client: its handshake, and then its requests, many at a time, on an I/O queue of its own.
 //!
 //! A connection is a loop in a thread of its own: read input, submit requests, collect ended ones,
-//! send replies, poll for the next request for a while, and wait for the next event. The requests in flight, the partial request and the
-//! unread replies of a client are bounded; a slow client only delays itself.
+//! send replies, poll for the next request for a while, and wait for the next event. The requests
+//! in flight, the partial request and the unread replies of a client are bounded; a slow client
+//! only delays itself.
 #![allow(unsafe_code)] // the I/O queue receives pointers to the data of requests
 
 use std::os::fd::{AsFd, OwnedFd};

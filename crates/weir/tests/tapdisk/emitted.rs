@@ -308,7 +308,7 @@ fn groups_of_the_queues_are_those_of_the_requests() {
     let rows = query("select vdisk, op, bytes from IO", 2);
     let made: u64 = (0..3)
         .flat_map(|round| [(0, round), (1, round + 7)])
-        .map(|(disk, seed)| run(&served.sockets[disk], seed).requests as u64)
+        .map(|(disk, seed)| run(&served.sockets[disk], seed).requests)
         .sum();
     let mut consumers = served.consumers();
     wait_until("both consumers have counted all requests", || {
@@ -407,14 +407,14 @@ fn an_agent_reports_the_disks_of_its_tap() {
     });
     let report = run(&served.sockets[1], 7);
     let mut requests = 0;
-    while requests < report.requests as u64 {
+    while requests < report.requests {
         let row = emitted.recv_timeout(TIMEOUT).expect("all are in groups");
         if row["vdisk"] == "/dev/vdb" {
             assert_eq!(row["host"], "h1");
             requests += row["n"].as_u64().unwrap();
         }
     }
-    assert_eq!(requests, report.requests as u64);
+    assert_eq!(requests, report.requests);
     let grouped = |consumer: &Value| consumer["grouped"].as_u64() > Some(0);
     wait_until("groups are counted", || {
         served.consumers().iter().any(grouped)

@@ -53,7 +53,8 @@ pub struct Folds {
     interval_shift_ns: Arc<AtomicI64>,
     /// Groups of complete intervals, by the interval's end on the kernel's clock.
     taken: Vec<(u64, usize, Folded)>,
-    malformed: u64,
+    /// Events of groups that are not valid.
+    discarded: u64,
 }
 
 /// An interval that is open, or about to be read.
@@ -117,7 +118,7 @@ impl Folding {
 }
 
 impl Folds {
-    /// Opens the windows of these plans; their programs must not be running yet.
+    /// Opens the windows of these plans. Until then, programs that run deliver rows.
     pub fn begin(
         plans: Vec<Plan>,
         tables: Tables,
@@ -131,7 +132,7 @@ impl Folds {
             epoch_offset_ns,
             interval_shift_ns,
             taken: Vec::new(),
-            malformed: 0,
+            discarded: 0,
         };
         let now_ns = clock::monotonic_ns();
         for (fold, plan) in plans.into_iter().enumerate() {
@@ -182,6 +183,8 @@ impl Folds {
                 }
                 if !tries.is_empty() {
                     self.take(fold, window, naming);
+                    // The writers may still run, and no client reads what they add.
+                    self.tables.open(fold, window, 0);
                 }
             }
         }
@@ -210,14 +213,15 @@ impl Folds {
         self.close(naming)
     }
 
-    /// The number of groups that were discarded because they are not valid.
-    pub fn malformed(&self) -> u64 {
-        self.malformed
+    /// The number of events in groups that were discarded because they are not valid.
+    pub fn discarded(&self) -> i64 {
+        i64::try_from(self.discarded).unwrap_or(i64::MAX)
     }
 
-    /// Events that were folded and for which no record was written.
+    /// Events that groups contain and for which no record was written.
     pub fn unrecorded(&self) -> i64 {
-        i64::try_from(self.tables.unrecorded()).unwrap_or(i64::MAX)
+        let folded = self.tables.unrecorded().saturating_sub(self.discarded);
+        i64::try_from(folded).unwrap_or(i64::MAX)
     }
 
     /// The window of the earlier interval.
@@ -230,6 +234,8 @@ impl Folds {
         let open = &mut self.windows[fold][window];
         let mut keys = self.tables.new_keys(fold, window, &mut open.seen);
         keys.retain(|key| !open.named.contains_key(key));
+        // There are no more groups than cells, unless another process writes keys.
+        keys.truncate(self.tables.cell_count().saturating_sub(open.named.len()));
         if !keys.is_empty() {
             let named = naming.name(fold, &keys);
             open.named.extend(keys.into_iter().zip(named));
@@ -250,13 +256,13 @@ impl Folds {
         let over = std::mem::replace(&mut self.windows[fold][window], next);
         let plan = &self.plans[fold];
         let mut groups = Groups::default();
-        let (taken, invalid) = self.tables.take(fold, window);
-        self.malformed += invalid as u64;
+        let (taken, discarded) = self.tables.take(fold, window, &plan.kernel.calls);
+        self.discarded = self.discarded.saturating_add(discarded);
         for group in taken {
             match over.named.get(&group.key) {
                 Some(named) => groups.add(plan, named, &group),
                 // A closed window has no new groups, unless another process has changed it.
-                None => self.malformed += 1,
+                None => self.discarded = self.discarded.saturating_add(group.rows),
             }
         }
         self.tables.open(fold, window, next_ns);

@@ -6,9 +6,10 @@ use std::sync::atomic::{AtomicU64, Ordering, fence};
 use libbpf_rs::OpenMapMut;
 
 use super::layout::{
-    self, BINS, CALLS, FOLDS, Folding, LOG_BITS, MOMENTS_WORDS, VALUE_MAX, block, cell, cpu,
+    self, BINS, CALLS, Call, FOLDS, Folding, LOG_BITS, MOMENTS_WORDS, VALUE_MAX, block, cell, cpu,
+    keep,
 };
-use crate::shared::Shared;
+use crate::shared::{Shared, SharedPart};
 
 /// Maximum number of checks of a busy processor before it is retried later. A program ends much
 /// sooner.
@@ -21,13 +22,13 @@ const ROWS_MAX: u64 = 1 << 36;
 #[derive(Debug)]
 pub struct Tables {
     /// The open intervals.
-    pub windows: Shared,
+    pub windows: SharedPart,
     /// The state of each processor.
-    pub cpus: Shared,
+    pub cpus: SharedPart,
     /// Groups.
-    pub cells: Shared,
+    pub cells: SharedPart,
     /// Bins.
-    pub blocks: Shared,
+    pub blocks: SharedPart,
     /// Sizes of cells and blocks.
     pub folding: Folding,
     /// Possible processors, including offline ones.
@@ -53,15 +54,49 @@ pub struct Group {
 
 impl Group {
     /// False for values that no events have: another process has written them.
-    fn is_valid(&self) -> bool {
-        let of_moments = |[count, _, min, max]: &[u64; MOMENTS_WORDS]| {
-            *count <= self.rows && (*count == 0 || min <= max && *max < VALUE_MAX)
-        };
-        let is_bin = |(call, bin, count, _): &(usize, i32, u64, u64)| {
-            *call < CALLS && bin.unsigned_abs() < u64::BITS << LOG_BITS && *count <= self.rows
-        };
-        self.rows <= ROWS_MAX && self.moments.iter().all(of_moments) && self.bins.iter().all(is_bin)
+    fn is_valid(&self, calls: &[Call]) -> bool {
+        let mut in_bins = [0_u64; CALLS];
+        let are_bins = self.bins.iter().all(|(call, bin, count, offsets)| {
+            let Some(call_of_fold) = calls.get(*call) else {
+                return false;
+            };
+            in_bins[*call] = in_bins[*call].saturating_add(*count);
+            is_bin(call_of_fold, *bin, *count, *offsets)
+        });
+        let mut moments = calls.iter().filter(|call| call.keep == keep::MOMENTS);
+        are_bins
+            && self.rows <= ROWS_MAX
+            && in_bins.iter().all(|count| *count <= self.rows)
+            && moments.all(|call| {
+                let moments = self.moments.get(usize::from(call.place));
+                moments.is_some_and(|moments| are_moments(call, moments, self.rows))
+            })
     }
+}
+
+fn are_moments(call: &Call, moments: &[u64; MOMENTS_WORDS], rows: u64) -> bool {
+    let [count, sum, min, max] = *moments;
+    if count == 0 {
+        return true;
+    }
+    let sum = match call.is_signed {
+        true => i128::from(sum as i64),
+        false => i128::from(sum),
+    };
+    let total = |value: u64| i128::from(count) * (i128::from(value) - i128::from(call.bias()));
+    count <= rows && min <= max && max < VALUE_MAX && (total(min)..=total(max)).contains(&sum)
+}
+
+fn is_bin(call: &Call, bin: i32, count: u64, offsets: u64) -> bool {
+    if call.keep == keep::LIMITS {
+        return usize::try_from(bin).is_ok_and(|bin| bin <= call.limits.len()) && offsets == 0;
+    }
+    let bins_of_power = 1_u32 << LOG_BITS;
+    let shift = (bin.unsigned_abs() / bins_of_power).saturating_sub(1);
+    let offset_max = (1_u64 << shift.min(VALUE_MAX.ilog2())) - 1;
+    call.keep == keep::LOG_LINEAR
+        && shift < VALUE_MAX.ilog2()
+        && offsets <= count.saturating_mul(offset_max)
 }
 
 impl Folding {
@@ -104,10 +139,10 @@ impl Tables {
         let cell_bytes = layout::cell_bytes(folding.moments as usize);
         let all = |each: u32| processors * each as usize;
         Ok(Tables {
-            windows: map("fold_windows", layout::WINDOW_BYTES, FOLDS)?,
-            cpus: map("fold_cpus", layout::CPU_BYTES, processors)?,
-            cells: map("fold_cells", cell_bytes, all(folding.cells))?,
-            blocks: map("fold_blocks", layout::BLOCK_BYTES, all(folding.blocks))?,
+            windows: map("fold_windows", layout::WINDOW_BYTES, FOLDS)?.into(),
+            cpus: map("fold_cpus", layout::CPU_BYTES, processors)?.into(),
+            cells: map("fold_cells", cell_bytes, all(folding.cells))?.into(),
+            blocks: map("fold_blocks", layout::BLOCK_BYTES, all(folding.blocks))?.into(),
             folding: folding.clone(),
             processors,
         })
@@ -156,20 +191,26 @@ impl Tables {
         let mut keys = Vec::new();
         for (cpu, seen) in seen.iter_mut().enumerate() {
             let last = self.last_cell(cpu, fold, window).load(Ordering::Acquire);
-            keys.extend(self.cells_from(last, *seen).map(|at| self.key(at)));
+            let cells = self.cells_from(last, *seen, list_bits(fold, window));
+            keys.extend(cells.map(|at| self.key(at)));
             *seen = last;
         }
         keys
     }
 
-    /// Reads and removes the groups of a window that is closed and not being updated; and the
-    /// number of invalid ones.
-    pub fn take(&self, fold: usize, window: usize) -> (Vec<Group>, usize) {
+    /// Reads and removes the groups of a window that is closed and not being updated. `calls` are
+    /// those of the fold. Returns the groups, and the events of invalid ones, which are discarded.
+    pub fn take(&self, fold: usize, window: usize, calls: &[Call]) -> (Vec<Group>, u64) {
         let mut groups = Vec::new();
         for cpu in 0..self.processors {
             let last = self.last_cell(cpu, fold, window);
-            let cells = self.cells_from(last.load(Ordering::Acquire), 0);
-            let cells: Vec<usize> = cells.collect();
+            let newest = last.load(Ordering::Acquire);
+            let mut cells: Vec<usize> = self
+                .cells_from(newest, 0, list_bits(fold, window))
+                .collect();
+            // Another process may have made the list a circle.
+            cells.sort_unstable();
+            cells.dedup();
             groups.extend(cells.iter().map(|at| self.group(*at)));
             last.store(0, Ordering::Release);
             // A program that finds the key cleared may reuse the cell, and initializes it.
@@ -178,23 +219,26 @@ impl Tables {
                 .iter()
                 .for_each(|at| first_word(at).store(0, Ordering::Release));
         }
-        let all = groups.len();
-        groups.retain(Group::is_valid);
-        let invalid = all - groups.len();
-        (groups, invalid)
+        let (valid, invalid): (Vec<Group>, Vec<Group>) =
+            groups.into_iter().partition(|group| group.is_valid(calls));
+        let discarded = invalid.iter().map(|group| group.rows.clamp(1, ROWS_MAX));
+        (valid, discarded.fold(0, u64::saturating_add))
     }
 
     /// The cells from `last` up to, and excluding, `seen`: both positions + 1, where 0 is none.
-    fn cells_from(&self, last: u64, seen: u64) -> impl Iterator<Item = usize> {
-        // Another process may have written any number.
-        let cells = self.processors * self.folding.cells as usize;
+    /// They have these bits in their keys, unless another process has written to them.
+    fn cells_from(&self, last: u64, seen: u64, bits: u64) -> impl Iterator<Item = usize> {
+        let cells = self.cell_count();
         let place = move |number| place(number).filter(|at| *at < cells);
         let next = move |at: &usize| {
             let word = self.cell(*at)[cell::NEXT_AND_BLOCKS].load(Ordering::Relaxed);
             place(word & 0xffff_ffff)
         };
         let all = std::iter::successors(place(last), next);
-        let some = all.take_while(move |at| Some(*at) != place(seen));
+        let is_listed = move |at: &usize| {
+            self.cell(*at)[cell::KEY].load(Ordering::Relaxed) & !cell::KEY_BITS == bits
+        };
+        let some = all.take_while(move |at| Some(*at) != place(seen) && is_listed(at));
         some.take(self.folding.cells as usize)
     }
 
@@ -219,7 +263,7 @@ impl Tables {
         let mut left = self.folding.blocks;
         let blocks = self.processors as u64 * u64::from(self.folding.blocks);
         while (1..=blocks).contains(&block) && left > 0 {
-            block = self.take_block(block as usize - 1, &mut bins);
+            block = self.take_block(block as usize - 1, at, &mut bins);
             left -= 1;
         }
         Group {
@@ -230,12 +274,16 @@ impl Tables {
         }
     }
 
-    /// Reads a block, frees it, and returns the next one, + 1. Its group's cell is still in use, so
-    /// no other program can look for the block yet.
-    fn take_block(&self, at: usize, bins: &mut Vec<(usize, i32, u64, u64)>) -> u64 {
+    /// Reads a block of a cell, frees it, and returns the next one, + 1. Its group's cell is still
+    /// in use, so no other program can look for the block yet.
+    fn take_block(&self, at: usize, cell: usize, bins: &mut Vec<(usize, i32, u64, u64)>) -> u64 {
         const WORDS: usize = layout::BLOCK_BYTES / 8;
         let words = &self.blocks.words()[at * WORDS..][..WORDS];
         let word = |i: usize| words[i].load(Ordering::Relaxed);
+        if word(block::KEY) >> 32 != cell as u64 + 1 {
+            // Another process has written to the list.
+            return 0;
+        }
         let key = word(block::KEY) as u32;
         let call = (key >> block::CALL_SHIFT) as usize;
         let first = (key & (block::NEGATIVE - 1)) * BINS as u32;
@@ -249,6 +297,11 @@ impl Tables {
         let next = word(block::NEXT);
         words[block::KEY].store(0, Ordering::Release);
         next
+    }
+
+    /// The number of cells.
+    pub fn cell_count(&self) -> usize {
+        self.processors * self.folding.cells as usize
     }
 
     /// Registers that the writers have ended: none of them is busy any more.
@@ -269,6 +322,11 @@ impl Tables {
         let words = layout::cell_bytes(self.folding.moments as usize) / 8;
         &self.cells.words()[at * words..][..words]
     }
+}
+
+/// The bits that the table sets in the first word of the keys of a list.
+fn list_bits(fold: usize, window: usize) -> u64 {
+    cell::TAKEN | (fold as u64) << cell::FOLD_SHIFT | (window as u64) << cell::WINDOW_SHIFT
 }
 
 /// The position that a number + 1 stands for; 0 is none.

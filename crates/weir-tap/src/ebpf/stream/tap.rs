@@ -413,6 +413,11 @@ impl Tap for StreamTap {
             ("events_in", None, self.events + folded),
             ("events_late", None, live.rings.late() as i64),
             (FOLDED, None, folded),
+            (
+                "bad_records",
+                None,
+                live.folds.as_ref().map_or(0, Folds::discarded),
+            ),
             ("events_lost", Some("ring_full"), ring_full),
             ("events_lost", Some("slow_consumer"), slow_consumer),
             ("events_lost", Some("throttled"), self.throttled),
