@@ -159,20 +159,30 @@ impl Ledger {
     fn take_spans(&mut self, batch: &Batch) {
         let slide_ns = self.slide_ns;
         let slice = |at: Nanos| (at - 1).div_euclid(slide_ns);
+        let ids = [Column::Vm, Column::Vdisk, Column::Device].map(|c| Ids::of(batch, c));
+        // Consecutive rows are often of one disk: its key, and the position of its last span.
+        let mut before: Option<(usize, DiskKey, Option<usize>)> = None;
         for row in 0..batch.len() {
             let Value::Int(time_ns) = batch.columns[SPAN_TIME_NS].value(row) else {
                 continue;
             };
-            let (disk, to) = (disk(batch, row), batch.ts[row]);
+            let to = batch.ts[row];
             let from = to - time_ns;
+            let same = before.filter(|(other, ..)| ids.iter().all(|ids| ids.equal(row, *other)));
+            let (_, disk, last) = same.unwrap_or_else(|| {
+                let disk = disk(batch, row);
+                (row, disk, self.last_spans.get(&disk).copied())
+            });
             if self.live {
-                let last = self.last_spans.get(&disk).map(|at| &mut self.spans[*at]);
+                let span = last.map(|at| &mut self.spans[at]);
                 let overlaps = |last: &&mut Span| from <= last.to && slice(last.to) == slice(to);
-                if let Some(last) = last.filter(overlaps) {
-                    (last.from, last.to) = (last.from.min(from), to);
+                if let Some(span) = span.filter(overlaps) {
+                    (span.from, span.to) = (span.from.min(from), to);
+                    before = Some((row, disk, last));
                     continue;
                 }
                 self.last_spans.insert(disk, self.spans.len());
+                before = Some((row, disk, Some(self.spans.len())));
             }
             self.spans.push_back(Span { disk, from, to });
         }
@@ -215,10 +225,14 @@ impl Ledger {
 
     fn settle_spans(&mut self, totals: &mut Totals, until: Nanos) {
         let over = self.spans.partition_point(|span| span.to <= until);
-        for span in self.spans.drain(..over) {
-            let (disk, partition) = places(&mut self.whole, self.devices, span.disk);
+        let over: Vec<Span> = self.spans.drain(..over).collect();
+        for spans in over.chunk_by(|span, next| span.disk == next.disk) {
+            let (disk, partition) = places(&mut self.whole, self.devices, spans[0].disk);
             for disk in [Some(disk), partition].into_iter().flatten() {
-                totals.at(disk, span.to).busy.add(span.from, span.to);
+                let totals = totals.at(disk, spans[spans.len() - 1].to);
+                spans
+                    .iter()
+                    .for_each(|span| totals.busy.add(span.from, span.to));
             }
         }
         self.last_spans.clear();
@@ -247,6 +261,31 @@ fn places(whole: &mut Whole, devices: Devices, disk: DiskKey) -> (DiskKey, Optio
     };
     let apart = whole != disk && devices == Devices::WholeAndPartitions;
     (whole, apart.then_some(disk))
+}
+
+/// The texts of a column by their ids, which are compared without the texts.
+enum Ids<'a> {
+    Texts(&'a [u32]),
+    /// With the NULLs, which are compared one by one.
+    Values(&'a weir_model::Column),
+}
+
+impl Ids<'_> {
+    fn of(batch: &Batch, column: Column) -> Ids<'_> {
+        let column = &batch.columns[column as usize];
+        match column {
+            weir_model::Column::Text(ids) if column.nulls().is_none() => Ids::Texts(ids.values()),
+            column => Ids::Values(column),
+        }
+    }
+
+    fn equal(&self, row: usize, other: usize) -> bool {
+        match self {
+            Ids::Texts(ids) => ids[row] == ids[other],
+            Ids::Values(weir_model::Column::Nulls(_)) => true,
+            Ids::Values(column) => column.value(row) == column.value(other),
+        }
+    }
 }
 
 /// The disk of a row; both queries begin with the same columns.
