@@ -1,10 +1,12 @@
 //! Reads the events of a tapdisk until the end of its standard input, then prints the number of
 //! events and of losses. Used by `cargo xtask bench tapdisk`.
 //!
-//! `cargo run --release -p weir-tap --example tapdisk_take -- SOCKET all|below=SECTOR|histograms`
+//! `cargo run --release -p weir-tap --example tapdisk_take -- SOCKET
+//! all|below=SECTOR|groups|histograms`
 //!
-//! `all` reads every request and completion, `below` those on the first sectors, `histograms` lets
-//! the tapdisk count and requests the histograms every second.
+//! `all` reads every request and completion, `below` those on the first sectors, `groups` number,
+//! bytes and quantiles of latency by disk and operation each second, `histograms` lets the tapdisk
+//! count and requests the histograms every second.
 
 use std::io::{self, Read};
 use std::path::Path;
@@ -14,7 +16,7 @@ use std::thread;
 use std::time::Duration;
 
 use weir_model::event::{io_schema, value};
-use weir_model::{Clause, Demand, Predicate, Test};
+use weir_model::{Clause, Demand, Fold, FoldCall, NANOS_PER_SECOND, PartialKind, Predicate, Test};
 use weir_tap::tapdisk::TapdiskClient;
 use weir_tap::tapdisk::words::{Answer, Ask};
 use weir_tap::tapdisk::{TapdiskOptions, open};
@@ -26,7 +28,7 @@ const POLL_TIMEOUT: Duration = Duration::from_millis(100);
 fn main() {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let [socket, mode] = &args[..] else {
-        panic!("SOCKET and all, below=SECTOR or histograms are needed");
+        panic!("SOCKET and all, below=SECTOR, groups or histograms are needed");
     };
     let over = Arc::new(AtomicBool::new(false));
     let at_end = over.clone();
@@ -42,8 +44,9 @@ fn main() {
             is_over,
         ),
         None if mode == "all" => rows(socket.as_ref(), Predicate::all(), is_over),
+        None if mode == "groups" => received(socket.as_ref(), groups(), is_over),
         None if mode == "histograms" => histograms(socket.as_ref(), is_over),
-        None => panic!("`{mode}` is none of all, below=SECTOR, histograms"),
+        None => panic!("`{mode}` is none of all, below=SECTOR, groups, histograms"),
     };
     println!("received {rows_received} lost {lost}");
 }
@@ -60,7 +63,6 @@ fn below(end: i64) -> Predicate {
     }
 }
 
-/// Number of rows, and of lost events.
 fn rows(socket: &Path, predicate: Predicate, is_over: impl Fn() -> bool) -> (i64, i64) {
     let demand = Demand {
         stream: "IOstream".into(),
@@ -68,6 +70,31 @@ fn rows(socket: &Path, predicate: Predicate, is_over: impl Fn() -> bool) -> (i64
         predicate,
         fold: None,
     };
+    received(socket, demand, is_over)
+}
+
+/// Number, bytes and quantiles of latency by disk and operation.
+fn groups() -> Demand {
+    let column = |name: &str| io_schema().index(name);
+    let call = |column, keep| FoldCall { column, keep };
+    Demand {
+        stream: "IO".into(),
+        columns: ["vdisk", "op", "bytes", "latency"].map(column).to_vec(),
+        predicate: Predicate::all(),
+        fold: Some(Fold {
+            interval: NANOS_PER_SECOND,
+            keys: ["vdisk", "op"].map(column).to_vec(),
+            calls: vec![
+                call(None, PartialKind::Moments),
+                call(Some(column("bytes")), PartialKind::Moments),
+                call(Some(column("latency")), PartialKind::LogLinear { bits: 7 }),
+            ],
+        }),
+    }
+}
+
+/// Number of rows, those in groups included, and of lost events.
+fn received(socket: &Path, demand: Demand, is_over: impl Fn() -> bool) -> (i64, i64) {
     let mut tap =
         open(socket, &[demand], TapdiskOptions::default()).unwrap_or_else(|e| panic!("{e}"));
     let mut rows_received = 0;
@@ -75,7 +102,8 @@ fn rows(socket: &Path, predicate: Predicate, is_over: impl Fn() -> bool) -> (i64
         match tap.next(POLL_TIMEOUT).unwrap_or_else(|e| panic!("{e}")) {
             TapEvent::Rows { batch, .. } => rows_received += batch.len() as i64,
             TapEvent::End => break,
-            TapEvent::Folded { .. } | TapEvent::Heartbeat(_) | TapEvent::Quiet => {}
+            TapEvent::Folded { folded, .. } => rows_received += folded.requests() as i64,
+            TapEvent::Heartbeat(_) | TapEvent::Quiet => {}
         }
     }
     let counts = tap.counts();

@@ -21,10 +21,19 @@ pub enum Consumer {
     None,
     /// Receives every request and every completion.
     Everything,
+    /// Receives number, bytes and quantiles of latency each second, by disk and operation.
+    Groups,
     /// Receives the requests and completions of a hundredth of the disk.
     Hundredth,
     /// Polls the histograms.
     Histograms,
+}
+
+/// The requests of a load.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operation {
+    Read,
+    Write,
 }
 
 /// A back end under a load.
@@ -50,6 +59,7 @@ pub const CASES: &[Case] = &[
         Front::Vhost,
         Consumer::Hundredth,
     ),
+    ours("weir, groups", Front::Vhost, Consumer::Groups),
     ours("weir, histograms", Front::Vhost, Consumer::Histograms),
     Case {
         name: "qemu-storage-daemon, io_uring",
@@ -67,6 +77,7 @@ pub const CASES: &[Case] = &[
     },
     ours("weir, no consumer", Front::Nbd, Consumer::None),
     ours("weir, every request sent", Front::Nbd, Consumer::Everything),
+    ours("weir, groups", Front::Nbd, Consumer::Groups),
     Case {
         name: "nbdkit file",
         front: Front::Nbd,
@@ -141,6 +152,11 @@ impl Case {
     /// memory is not a disk.
     pub fn serves(&self, medium: &Medium) -> bool {
         !medium.is_direct || self.program != Some("nbdkit")
+    }
+
+    /// Whether it is measured with this operation: consumers are compared for reads only.
+    pub fn has(&self, operation: Operation) -> bool {
+        operation == Operation::Read || self.consumer == Consumer::None
     }
 
     /// Whether it is our back end.

@@ -9,19 +9,23 @@ use anyhow::Result;
 
 use super::{Pace, spread};
 use crate::{cargo, execute, is_root, packages};
-use case::{CASES, Case, Consumer, Front};
+use case::{CASES, Case, Consumer, Front, Operation};
 use medium::Medium;
-use turn::{Turn, turn};
+use turn::{Load, Processors, Turn, turn};
 use weir_testing::MemoryFolder;
 
 /// Queue depths.
 const DEPTHS: [u32; 3] = [1, 16, 64];
 
+/// The requests.
+const OPERATIONS: [(Operation, &str); 2] =
+    [(Operation::Read, "reads"), (Operation::Write, "writes")];
+
 /// The size of the disk.
 const DISK_MIB: u64 = 256;
 
 /// IOPS while every request is sent to a consumer, relative to those without a consumer.
-const BOUND_LOGGED: f64 = 0.97;
+const BOUND_LOGGED: f64 = 0.95;
 
 /// The added processor time of the back end for a request.
 const BOUND_LOGGED_NS: f64 = 1000.0;
@@ -35,7 +39,7 @@ const PACKAGES: &[&str] = &["fio", "nbdkit", "qemu-system-common", "qemu-utils"]
 
 /// Measures and prints the tables.
 pub fn run(pace: &Pace) -> Result<()> {
-    println!("\n== tapdisk: 4 KiB random reads of a virtual disk, without a guest\n");
+    println!("\n== tapdisk: 4 KiB random requests of a virtual disk, without a guest\n");
     if !is_root() {
         println!("skipped: needs root for a folder in memory");
         return Ok(());
@@ -43,15 +47,26 @@ pub fn run(pace: &Pace) -> Result<()> {
     packages::ensure(PACKAGES)?;
     execute(cargo().args(BUILD.split_whitespace()))?;
     let cases: Vec<&Case> = CASES.iter().filter(|case| is_there(case)).collect();
+    let processors = Processors::of_this_machine();
+    println!("{}\n", processors.text());
     for make in [Medium::memory, Medium::disk] {
         let medium = make(DISK_MIB)?;
         let serves = |case: &&Case| case.serves(&medium);
         let cases: Vec<&Case> = cases.iter().copied().filter(serves).collect();
-        for depth in DEPTHS {
-            let turns = rounds(&cases, &medium, depth, pace)?;
-            println!("{}, queue depth {depth}\n", medium.name);
-            for front in [Front::Vhost, Front::Nbd] {
-                print(&cases, &turns, front);
+        for (operation, name) in OPERATIONS {
+            let has = |case: &&Case| case.has(operation);
+            let cases: Vec<&Case> = cases.iter().copied().filter(has).collect();
+            for depth in DEPTHS {
+                let load = Load {
+                    operation,
+                    depth,
+                    seconds: pace.seconds,
+                };
+                let turns = rounds(&cases, &medium, load, processors, pace.rounds)?;
+                println!("{}, {name}, queue depth {depth}\n", medium.name);
+                for front in [Front::Vhost, Front::Nbd] {
+                    print(&cases, &turns, front);
+                }
             }
         }
     }
@@ -70,12 +85,18 @@ fn is_there(case: &Case) -> bool {
 }
 
 /// By case, its result in each round.
-fn rounds(cases: &[&Case], medium: &Medium, depth: u32, pace: &Pace) -> Result<Vec<Vec<Turn>>> {
+fn rounds(
+    cases: &[&Case],
+    medium: &Medium,
+    load: Load,
+    processors: Processors,
+    rounds: usize,
+) -> Result<Vec<Vec<Turn>>> {
     let folder = MemoryFolder::new(1)?;
     let mut turns: Vec<Vec<Turn>> = cases.iter().map(|_| Vec::new()).collect();
-    for _ in 0..pace.rounds {
+    for _ in 0..rounds {
         for (case, turns) in cases.iter().zip(&mut turns) {
-            turns.push(turn(case, medium, depth, pace.seconds, folder.path())?);
+            turns.push(turn(case, medium, load, processors, folder.path())?);
         }
     }
     Ok(turns)
@@ -141,20 +162,27 @@ fn verdict(rows: &[(&Case, &Vec<Turn>)]) -> String {
         rows.iter()
             .find(|(case, _)| case.is_ours() && case.consumer == consumer)
     };
-    let (Some((_, silent)), Some((_, consumed))) =
-        (ours(Consumer::None), ours(Consumer::Everything))
-    else {
+    let Some((_, silent)) = ours(Consumer::None) else {
         return String::new();
     };
-    let logged = spread(ratios(consumed, silent)).1;
-    let added = consumed
-        .iter()
-        .zip(*silent)
-        .map(|(consumed, silent)| consumed.back_end_ns - silent.back_end_ns);
-    let added_ns = spread(added.collect()).1;
-    let mut text = format!(
-        "all requests sent / no consumer: {logged:.3} of the IOPS (bound {BOUND_LOGGED}), {added_ns:+.0} ns (bound {BOUND_LOGGED_NS:.0})\n"
-    );
+    let mut text = String::new();
+    for (consumer, name) in [
+        (Consumer::Everything, "all requests sent"),
+        (Consumer::Groups, "groups"),
+    ] {
+        let Some((_, consumed)) = ours(consumer) else {
+            continue;
+        };
+        let logged = spread(ratios(consumed, silent)).1;
+        let added = consumed
+            .iter()
+            .zip(*silent)
+            .map(|(consumed, silent)| consumed.back_end_ns - silent.back_end_ns);
+        let added_ns = spread(added.collect()).1;
+        text += &format!(
+            "{name} / no consumer: {logged:.3} of the IOPS (bound {BOUND_LOGGED}), {added_ns:+.0} ns (bound {BOUND_LOGGED_NS:.0})\n"
+        );
+    }
     for (case, turns) in rows.iter().filter(|(case, _)| !case.is_ours()) {
         let (least, ratio, most) = spread(ratios(silent, turns));
         text += &format!(

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
-use super::case::{Case, Consumer, Front, example};
+use super::case::{Case, Consumer, Front, Operation, example};
 use super::medium::Medium;
 use crate::execute;
 use crate::time_used::process_ns;
@@ -32,20 +32,90 @@ pub struct Turn {
 /// The timeout for a back end to open its socket.
 const START_TIME: Duration = Duration::from_secs(10);
 
+/// The load of a measurement.
+#[derive(Clone, Copy, Debug)]
+pub struct Load {
+    pub operation: Operation,
+    pub depth: u32,
+    pub seconds: u32,
+}
+
+/// The processors of the programs of a measurement.
+#[derive(Clone, Copy, Debug)]
+pub struct Processors {
+    back_end: Option<usize>,
+    load: Option<usize>,
+    listener: Option<usize>,
+}
+
+impl Processors {
+    /// A processor for each program, where there are three; of two, the listener shares that of the
+    /// load; one alone is not assigned.
+    pub fn of_this_machine() -> Processors {
+        let count = thread::available_parallelism().map_or(1, usize::from);
+        let one = |number: usize| (count > 1).then_some(number);
+        Processors {
+            back_end: one(0),
+            load: one(1),
+            listener: one(if count > 2 { 2 } else { 1 }),
+        }
+    }
+
+    /// Which program shares a processor, as text.
+    pub fn text(self) -> &'static str {
+        match self {
+            Processors { back_end: None, .. } => "all programs share one processor",
+            Processors { load, listener, .. } if load == listener => {
+                "the back end has a processor, load and listener share the other one"
+            }
+            _ => "back end, load and listener have a processor each",
+        }
+    }
+}
+
+/// The command, on one processor.
+fn pinned(command: &Command, processor: Option<usize>) -> Command {
+    let mut pinned;
+    match processor {
+        Some(processor) => {
+            pinned = Command::new("taskset");
+            pinned.args(["--cpu-list", &processor.to_string()]);
+            pinned.arg(command.get_program());
+        }
+        None => pinned = Command::new(command.get_program()),
+    }
+    pinned.args(command.get_args());
+    pinned
+}
+
 /// Runs the measurement; sockets are created in `folder`.
-pub fn turn(case: &Case, medium: &Medium, depth: u32, seconds: u32, folder: &Path) -> Result<Turn> {
+pub fn turn(
+    case: &Case,
+    medium: &Medium,
+    load_options: Load,
+    processors: Processors,
+    folder: &Path,
+) -> Result<Turn> {
     let socket = folder.join("disk.sock");
-    let mut back_end = Running::start(case.command(medium, &socket), case.name)?;
+    let command = pinned(&case.command(medium, &socket), processors.back_end);
+    let mut back_end = Running::start(command, case.name)?;
     back_end.until_listening(&socket)?;
-    let mut consumer = consumer(case.consumer, &tap_of(&socket), medium)?;
+    let mut consumer = consumer(case.consumer, &tap_of(&socket), medium, processors)?;
+    let load = |seconds| {
+        let options = Load {
+            seconds,
+            ..load_options
+        };
+        load(case.front, &socket, options, processors)
+    };
     // Also ensures that the consumer is connected before anything is counted.
-    load(case.front, &socket, depth, 1)?;
+    load(1)?;
     let spent_ns = || -> Result<_> {
         let of_consumer = consumer.as_ref().map_or(Ok(0.0), Running::spent_ns);
         Ok((back_end.spent_ns()?, of_consumer?))
     };
     let before = spent_ns()?;
-    let loaded = load(case.front, &socket, depth, seconds)?;
+    let loaded = load(load_options.seconds)?;
     let after = spent_ns()?;
     let lost = match consumer.take() {
         Some(consumer) => consumer.lost()?,
@@ -68,15 +138,22 @@ fn tap_of(socket: &Path) -> PathBuf {
     PathBuf::from(format!("{}.tap", socket.display()))
 }
 
-fn consumer(consumer: Consumer, tap: &Path, medium: &Medium) -> Result<Option<Running>> {
+fn consumer(
+    consumer: Consumer,
+    tap: &Path,
+    medium: &Medium,
+    processors: Processors,
+) -> Result<Option<Running>> {
     let mode = match consumer {
         Consumer::None => return Ok(None),
         Consumer::Everything => "all".to_owned(),
+        Consumer::Groups => "groups".to_owned(),
         Consumer::Hundredth => format!("below={}", medium.bytes / 512 / 100),
         Consumer::Histograms => "histograms".to_owned(),
     };
     let mut command = example("tapdisk_take");
     command.arg(tap).arg(mode);
+    let command = pinned(&command, processors.listener);
     let mut consumer = Running::start(command, "tapdisk_take")?;
     // It connects immediately; if it could not, it has exited by then.
     thread::sleep(Duration::from_millis(300));
@@ -92,20 +169,25 @@ struct Loaded {
     p99_ns: f64,
 }
 
-fn load(front: Front, socket: &Path, depth: u32, seconds: u32) -> Result<Loaded> {
+fn load(front: Front, socket: &Path, options: Load, processors: Processors) -> Result<Loaded> {
     match front {
-        Front::Vhost => vhost_load(socket, depth, seconds),
-        Front::Nbd => fio(socket, depth, seconds),
+        Front::Vhost => vhost_load(socket, options, processors),
+        Front::Nbd => fio(socket, options, processors),
     }
 }
 
-fn vhost_load(socket: &Path, depth: u32, seconds: u32) -> Result<Loaded> {
+fn vhost_load(socket: &Path, options: Load, processors: Processors) -> Result<Loaded> {
     let mut command = example("vhost_load");
+    let weights = match options.operation {
+        Operation::Read => ["read=1", "write=0"],
+        Operation::Write => ["read=0", "write=1"],
+    };
     command
         .arg(socket)
-        .arg(format!("depth={depth}"))
-        .arg(format!("seconds={seconds}"));
-    let report = json(&mut command)?;
+        .arg(format!("depth={}", options.depth))
+        .arg(format!("seconds={}", options.seconds))
+        .args(weights);
+    let report = json(&mut pinned(&command, processors.load))?;
     Ok(Loaded {
         requests: figure(&report["requests"])?,
         iops: figure(&report["iops"])?,
@@ -114,26 +196,25 @@ fn vhost_load(socket: &Path, depth: u32, seconds: u32) -> Result<Loaded> {
     })
 }
 
-fn fio(socket: &Path, depth: u32, seconds: u32) -> Result<Loaded> {
+fn fio(socket: &Path, options: Load, processors: Processors) -> Result<Loaded> {
     let mut command = Command::new("fio");
-    command.args([
-        "--name=load",
-        "--ioengine=nbd",
-        "--rw=randread",
-        "--bs=4k",
-        "--time_based",
-    ]);
+    let (rw, part) = match options.operation {
+        Operation::Read => ("randread", "read"),
+        Operation::Write => ("randwrite", "write"),
+    };
+    command.args(["--name=load", "--ioengine=nbd", "--bs=4k", "--time_based"]);
+    command.arg(format!("--rw={rw}"));
     command.args(["--output-format=json", "--thread"]);
     command.arg(format!("--uri=nbd+unix:///?socket={}", socket.display()));
     command
-        .arg(format!("--iodepth={depth}"))
-        .arg(format!("--runtime={seconds}"));
-    let report = json(&mut command)?;
-    let read = &report["jobs"][0]["read"];
-    let percentiles = &read["clat_ns"]["percentile"];
+        .arg(format!("--iodepth={}", options.depth))
+        .arg(format!("--runtime={}", options.seconds));
+    let report = json(&mut pinned(&command, processors.load))?;
+    let part = &report["jobs"][0][part];
+    let percentiles = &part["clat_ns"]["percentile"];
     Ok(Loaded {
-        requests: figure(&read["total_ios"])?,
-        iops: figure(&read["iops"])?,
+        requests: figure(&part["total_ios"])?,
+        iops: figure(&part["iops"])?,
         p50_ns: figure(&percentiles["50.000000"])?,
         p99_ns: figure(&percentiles["99.000000"])?,
     })
