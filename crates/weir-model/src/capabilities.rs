@@ -221,11 +221,12 @@ impl Capabilities {
         self.stream(name).is_some_and(|s| s.rate != Rate::Polled)
     }
 
-    /// Whether rows of `source` are selected at the source.
+    /// Whether single rows of `source` are selected at the source. A file only skips parts without
+    /// selected rows.
     pub fn selects(&self, source: &Declaration) -> bool {
         self.stream(&source.name).is_some_and(|stream| {
             let mut columns = stream.columns.iter();
-            columns.any(|column| column.select != Select::No)
+            columns.any(|column| column.select == Select::Exact)
         })
     }
 

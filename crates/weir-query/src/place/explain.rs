@@ -154,11 +154,12 @@ impl Placed<'_> {
             Node::Source(declaration) => {
                 let mut demands = self.placement.demands.iter();
                 let demand = demands.find(|d| d.stream == declaration.name && d.fold.is_none());
-                let place = match self.placement.capabilities.selects(declaration) {
+                let selects = self.placement.capabilities.selects(declaration);
+                let place = match selects {
                     true => Location::Kernel,
                     false => Location::Agent,
                 };
-                let notes = demand.map(|d| source_notes(d, declaration));
+                let notes = demand.map(|d| source_notes(d, declaration, selects));
                 (place, notes.unwrap_or_default())
             }
             Node::Select { input, predicate } => self.select_place(input, predicate),
@@ -213,6 +214,10 @@ impl Placed<'_> {
         for condition in predicate.clone().conjuncts() {
             let text = show(&condition, fields).to_string();
             match kernel::superset(&condition, source).is_all() {
+                false if !self.placement.capabilities.selects(declaration) => {
+                    let why = "parts of the file without such rows are not read".to_owned();
+                    agent.push((why, text));
+                }
                 false => kernel.push(text),
                 true => agent.push((why_not(&condition, declaration, source), text)),
             }
@@ -283,10 +288,14 @@ pub fn span_text(instants: i64, second: i64) -> String {
 }
 
 /// The rows and columns that the source delivers.
-fn source_notes(demand: &Demand, source: &Declaration) -> Vec<String> {
+fn source_notes(demand: &Demand, source: &Declaration, selects: bool) -> Vec<String> {
     let columns = column_names(demand, source);
     let rows = rows_text(&demand.predicate, &source.schema);
-    vec![format!("delivers {columns} {rows}")]
+    let parts = match selects || demand.predicate.is_all() {
+        true => "",
+        false => ", and others in the same parts of the file",
+    };
+    vec![format!("delivers {columns} {rows}{parts}")]
 }
 
 /// The columns that are delivered.

@@ -315,7 +315,7 @@ fn number_field(expr: &Expr, source: SourceStream<'_>) -> Option<Linear> {
     match expr {
         Expr::Column {
             index,
-            ty: Type::Int,
+            ty: Type::Int | Type::Time,
             ..
         } => {
             let (column, factor) = source.column(*index).product.unwrap_or((*index, 1));

@@ -7,8 +7,11 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::{self, JoinHandle};
 
+use weir_model::Demand;
+
 use super::file::{Recording, guarded};
 use super::rows::{Layout, Rows};
+use super::selected::{Selected, SkippedGroups, selected};
 use super::unfold::{Blocks, ReadColumns};
 
 /// Most row groups that are read at the same time, each by a thread of its own. Bounds their
@@ -24,7 +27,7 @@ pub struct RowGroups {
     /// The row groups that are being read, the first one in front.
     reading: VecDeque<Reading>,
     /// Row groups that are not yet read; those that share a block are read by one thread.
-    waiting: VecDeque<Range<usize>>,
+    waiting: VecDeque<Selected>,
     threads: usize,
 }
 
@@ -34,10 +37,24 @@ struct ReadPlan {
     layout: Arc<Layout>,
 }
 
-/// A row group that is being read.
-struct Reading {
-    batches: Receiver<Found>,
-    thread: JoinHandle<()>,
+/// Row groups that are being read, or skipped.
+enum Reading {
+    Thread {
+        batches: Receiver<Found>,
+        thread: JoinHandle<()>,
+    },
+    Skipped(SkippedGroups),
+}
+
+/// What is next in a recording.
+#[expect(clippy::large_enum_variant, reason = "it is moved once for each batch")]
+pub enum NextGroups {
+    /// A batch of a row group.
+    Batch(Batch),
+    /// A row group, or the rest of one, that cannot be read.
+    Unreadable(UnreadableGroup),
+    /// Row groups without rows of the demands.
+    Skipped(SkippedGroups),
 }
 
 /// What a thread found in its row group.
@@ -72,15 +89,17 @@ pub struct UnreadableGroup {
 }
 
 impl RowGroups {
-    /// All row groups. Nothing is read before the first call of [`RowGroups::next`].
-    pub fn new(recording: Arc<Recording>, layout: Arc<Layout>) -> RowGroups {
+    /// The row groups that can have rows of `demands`. Nothing is read before the first call of
+    /// [`RowGroups::next`].
+    pub fn new(recording: Arc<Recording>, layout: Arc<Layout>, demands: &[Demand]) -> RowGroups {
         let threads = thread::available_parallelism().map_or(1, usize::from);
-        let waiting = match layout.is_by_block() {
+        let parts = match layout.is_by_block() {
             true => recording.groups_with_whole_blocks(),
             false => (0..recording.groups())
                 .map(|group| group..group + 1)
                 .collect(),
         };
+        let waiting = selected(&recording, &layout, demands, parts).into();
         RowGroups {
             plan: Arc::new(ReadPlan { recording, layout }),
             reading: VecDeque::new(),
@@ -91,12 +110,19 @@ impl RowGroups {
 
     /// The next batch; `None` at the end. A row group that cannot be read is skipped by the next
     /// call.
-    pub fn next(&mut self) -> Option<Result<Batch, UnreadableGroup>> {
+    pub fn next(&mut self) -> Option<NextGroups> {
         loop {
             self.read_ahead();
-            let first = self.reading.front()?;
-            match first.batches.recv() {
-                Ok(Found::Batch(batch)) => return Some(Ok(batch)),
+            let batches = match self.reading.front()? {
+                Reading::Thread { batches, .. } => batches,
+                Reading::Skipped(skipped) => {
+                    let skipped = *skipped;
+                    self.reading.pop_front();
+                    return Some(NextGroups::Skipped(skipped));
+                }
+            };
+            match batches.recv() {
+                Ok(Found::Batch(batch)) => return Some(NextGroups::Batch(batch)),
                 Ok(Found::Unreadable {
                     group,
                     reason,
@@ -104,15 +130,17 @@ impl RowGroups {
                 }) => {
                     let recording = &self.plan.recording;
                     let events = recording.events_of_group(group);
-                    return Some(Err(UnreadableGroup {
+                    return Some(NextGroups::Unreadable(UnreadableGroup {
                         offset: recording.offset_of_group(group),
                         reason: format!("row group {group}: {reason}"),
                         events_lost: events.saturating_sub(events_read).max(0),
                     }));
                 }
                 Err(_) => {
-                    let ended = self.reading.pop_front().expect("it is in front");
-                    if let Err(panic) = ended.thread.join() {
+                    let ended = self.reading.pop_front();
+                    if let Some(Reading::Thread { thread, .. }) = ended
+                        && let Err(panic) = thread.join()
+                    {
                         resume_unwind(panic);
                     }
                 }
@@ -122,14 +150,22 @@ impl RowGroups {
 
     /// Starts threads for the next row groups.
     fn read_ahead(&mut self) {
-        while self.reading.len() < self.threads
-            && let Some(groups) = self.waiting.pop_front()
+        let is_thread = |reading: &&Reading| matches!(reading, Reading::Thread { .. });
+        let mut running = self.reading.iter().filter(is_thread).count();
+        while running < self.threads
+            && let Some(next) = self.waiting.pop_front()
         {
-            let (out, batches) = sync_channel(WAITING_MAX);
-            let plan = self.plan.clone();
-            self.reading.push_back(Reading {
-                batches,
-                thread: thread::spawn(move || plan.read(groups, &out)),
+            self.reading.push_back(match next {
+                Selected::Skipped(skipped) => Reading::Skipped(skipped),
+                Selected::Read(groups) => {
+                    running += 1;
+                    let (out, batches) = sync_channel(WAITING_MAX);
+                    let plan = self.plan.clone();
+                    Reading::Thread {
+                        batches,
+                        thread: thread::spawn(move || plan.read(groups, &out)),
+                    }
+                }
             });
         }
     }

@@ -92,7 +92,8 @@ impl Recording {
 
     /// Its capabilities; `groups` is the reason why it makes no groups.
     pub fn capabilities(&self, groups: &str) -> Capabilities {
-        self.stored.capabilities(groups, self.paired())
+        self.stored
+            .capabilities(groups, self.paired(), self.has_statistics())
     }
 
     /// Whether its requests are paired with their responses, or the reason why they are not.
@@ -121,6 +122,20 @@ impl Recording {
     /// The number of its row groups.
     pub(super) fn groups(&self) -> usize {
         self.metadata.metadata().num_row_groups()
+    }
+
+    /// A row group.
+    pub(super) fn group(&self, group: usize) -> &RowGroupMetaData {
+        self.metadata.metadata().row_group(group)
+    }
+
+    /// Whether rows are selected by the statistics of row groups: weir has written them, and each
+    /// column is a leaf.
+    pub(super) fn has_statistics(&self) -> bool {
+        let metadata = self.metadata.metadata();
+        let schema = metadata.file_metadata().schema_descr();
+        let is_flat = schema.num_columns() == schema.root_schema().get_fields().len();
+        is_flat && value(metadata, VERSION_KEY).is_some()
     }
 
     /// The offset of a row group.

@@ -38,6 +38,7 @@ mod pages;
 mod read;
 mod recover;
 mod rows;
+mod selected;
 mod stored;
 mod unfold;
 mod write;

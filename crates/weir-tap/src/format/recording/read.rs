@@ -13,10 +13,11 @@ use weir_model::{Batch, Column, Demand, Nanos};
 
 use super::super::fault::{Faults, LATE, MALFORMED};
 use super::super::replay::before;
-use super::ahead::{self, RowGroups};
+use super::ahead::{self, NextGroups, RowGroups};
 use super::file::Recording;
 use super::losses;
 use super::rows::{Columns, Deliverable, Layout, Row, Rows, int, selected};
+use super::selected::SkippedGroups;
 use crate::{EventCount, Tap, TapError, TapEvent};
 
 /// Rows of a batch that is delivered at most: those of a block are more than fit into a cache.
@@ -34,6 +35,8 @@ pub struct RecordingTap {
     last_ts: Nanos,
     /// The number of events, or rows of another stream, so far.
     rows_read: i64,
+    /// Those of row groups that were skipped.
+    rows_skipped: i64,
 }
 
 impl Recording {
@@ -51,7 +54,7 @@ impl Recording {
         let faults = Faults::new(&self.path, self.strict);
         let (recording, layout) = (Arc::new(self), Arc::new(layout));
         Ok(RecordingTap {
-            groups: RowGroups::new(recording.clone(), layout.clone()),
+            groups: RowGroups::new(recording.clone(), layout.clone(), demands),
             layout,
             demands: demands.to_vec(),
             faults,
@@ -60,6 +63,7 @@ impl Recording {
             ended: false,
             last_ts: Nanos::MIN,
             rows_read: 0,
+            rows_skipped: 0,
         })
     }
 }
@@ -241,11 +245,18 @@ impl Tap for RecordingTap {
     fn next(&mut self, _timeout: Duration) -> Result<TapEvent, TapError> {
         while self.queued.is_empty() && !self.ended {
             match self.groups.next() {
-                Some(Ok(batch)) => self.emit(batch)?,
-                Some(Err(group)) => {
+                Some(NextGroups::Batch(batch)) => self.emit(batch)?,
+                Some(NextGroups::Unreadable(group)) => {
                     self.faults.bad(group.offset, group.reason)?;
                     self.faults
                         .count("events_lost", MALFORMED, group.events_lost);
+                }
+                Some(NextGroups::Skipped(SkippedGroups { events, last_ts })) => {
+                    self.rows_read += events;
+                    self.rows_skipped += events;
+                    self.last_ts = self.last_ts.max(last_ts);
+                    self.queued
+                        .push_back(TapEvent::Heartbeat(before(self.last_ts)));
                 }
                 None => self.ended = true,
             }
@@ -254,8 +265,12 @@ impl Tap for RecordingTap {
     }
 
     fn counts(&mut self) -> Vec<EventCount> {
-        let rows = EventCount::of("events_in", None, self.rows_read);
-        let own = [vec![rows], self.faults.counts()].concat();
+        let read = self.rows_read - self.rows_skipped;
+        let rows = EventCount::of("events_in", None, read);
+        let skipped = EventCount::of("events_avoided", None, self.rows_skipped);
+        let skipped = Some(skipped).filter(|count| count.total > 0);
+        let own = [rows].into_iter().chain(skipped);
+        let own: Vec<EventCount> = own.chain(self.faults.counts()).collect();
         losses::summed(own.into_iter().chain(self.recording.counts()))
     }
 

@@ -169,6 +169,17 @@ impl Layout {
         })
     }
 
+    /// The position of the column of instants.
+    pub fn instant(&self) -> usize {
+        self.instant
+    }
+
+    /// Whether the rows that are delivered are those of the file: no requests in the rows of their
+    /// responses, and no changes of a relation.
+    pub fn is_of_file(&self) -> bool {
+        self.weight.is_none() && !(self.folded.is_some() && self.with_requests)
+    }
+
     /// Whether [`Layout::rows`] needs all rows of a block at once.
     pub fn is_by_block(&self) -> bool {
         self.folded.as_ref().is_some_and(|folded| folded.by_block)

@@ -11,7 +11,7 @@ use arrow_array::{ArrayRef, Int64Array, RecordBatch};
 use arrow_schema::{DataType, SchemaRef, TimeUnit};
 use parquet::arrow::arrow_reader::ArrowReaderMetadata;
 use weir_model::arrow::{arrow_array, arrow_field};
-use weir_model::capabilities::{Rate, RequestRows, recording};
+use weir_model::capabilities::{Rate, RequestRows, Select, recording};
 use weir_model::{
     Alias, Batch, Capabilities, Catalog, ClosedSet, Column, ColumnCapabilities, Declaration, Field,
     Schema, SelectionLimits, Shape, StreamCapabilities, Symbol, Type, Unit,
@@ -30,6 +30,13 @@ const INSTANT: &str = "weir.ts";
 const WEIGHT: &str = "weir.weight";
 
 const RELATION: &str = "relation";
+
+/// The size of a selection that is compared with the statistics of row groups.
+const LIMITS: SelectionLimits = SelectionLimits {
+    clauses: 64,
+    tests: 32,
+    texts: 64,
+};
 
 /// The sets of values, by their names in files.
 const SETS: [(&str, ClosedSet); 3] = [
@@ -92,21 +99,38 @@ impl Stored {
         RequestRows::of(&self.declaration.name) == Some(RequestRows::All)
     }
 
-    /// The capabilities of a file with this content: all rows of the pages that are read are
-    /// delivered.
-    pub fn capabilities(&self, groups: &str, paired: Result<(), String>) -> Capabilities {
+    /// The capabilities of a file with this content: all rows of the row groups that are read are
+    /// delivered, and with `has_statistics` those are read that can have selected rows.
+    pub fn capabilities(
+        &self,
+        groups: &str,
+        paired: Result<(), String>,
+        has_statistics: bool,
+    ) -> Capabilities {
+        let select = match has_statistics {
+            true => Select::AtLeast,
+            false => Select::No,
+        };
+        let column = |name: &str| ColumnCapabilities {
+            select: match stored_as(name) {
+                Some(_) => Select::No,
+                None => select,
+            },
+            ..ColumnCapabilities::default()
+        };
         if self.is_of_requests() {
-            let no_column = |_: &str| ColumnCapabilities::default();
-            return Capabilities::of_io(SelectionLimits::LEAST, groups, paired, no_column);
+            return Capabilities::of_io(LIMITS, groups, paired, column);
         }
         let rows = RequestRows::of(&self.declaration.name);
         let rate = rows.map_or(Rate::Polled, |rows| Rate::PerRequest(rows.per_request()));
+        let mut stream = StreamCapabilities::of_rows(self.declaration.clone(), rate, groups);
+        if self.declaration.shape == Shape::Stream {
+            let fields = &self.declaration.schema.fields;
+            stream.columns = fields.iter().map(|field| column(&field.name)).collect();
+            stream.limits = LIMITS;
+        }
         Capabilities {
-            streams: vec![StreamCapabilities::of_rows(
-                self.declaration.clone(),
-                rate,
-                groups,
-            )],
+            streams: vec![stream],
         }
     }
 
