@@ -215,7 +215,7 @@ impl Placed<'_> {
             let text = show(&condition, fields).to_string();
             match kernel::superset(&condition, source).is_all() {
                 false if !self.placement.capabilities.selects(declaration) => {
-                    let why = "parts of the file without such rows are not read".to_owned();
+                    let why = "the source may leave out parts without such rows".to_owned();
                     agent.push((why, text));
                 }
                 false => kernel.push(text),
@@ -293,7 +293,7 @@ fn source_notes(demand: &Demand, source: &Declaration, selects: bool) -> Vec<Str
     let rows = rows_text(&demand.predicate, &source.schema);
     let parts = match selects || demand.predicate.is_all() {
         true => "",
-        false => ", and others in the same parts of the file",
+        false => ", and perhaps others",
     };
     vec![format!("delivers {columns} {rows}{parts}")]
 }

@@ -8,7 +8,11 @@ use weir_model::{
 };
 
 /// Columns that are set after the source, or do not describe the request.
-const NOT_TESTED: [&str; 3] = ["host", "agent_ts", "monitor_ts"];
+pub const NOT_TESTED: [&str; 3] = ["host", "agent_ts", "monitor_ts"];
+
+/// The times of a request. Without the rows outside of a range of them, a run would not begin and
+/// end at the times of the trace.
+const TIMES: [&str; 2] = ["ts", "issue_ts"];
 
 /// The capabilities of sources that have complete requests: they test all columns.
 pub fn capabilities(groups: &str, paired: Result<(), String>) -> Capabilities {
@@ -19,7 +23,7 @@ pub fn capabilities(groups: &str, paired: Result<(), String>) -> Capabilities {
     };
     let schema = io_schema();
     Capabilities::of_io(limits, groups, paired, |name| ColumnCapabilities {
-        select: match NOT_TESTED.contains(&name) {
+        select: match NOT_TESTED.contains(&name) || TIMES.contains(&name) {
             true => Select::No,
             false => Select::Exact,
         },

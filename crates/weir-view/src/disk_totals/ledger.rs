@@ -182,8 +182,8 @@ impl Ledger {
                     continue;
                 }
                 self.last_spans.insert(disk, self.spans.len());
-                before = Some((row, disk, Some(self.spans.len())));
             }
+            before = Some((row, disk, self.live.then_some(self.spans.len())));
             self.spans.push_back(Span { disk, from, to });
         }
     }

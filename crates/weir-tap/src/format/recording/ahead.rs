@@ -216,7 +216,8 @@ impl ReadPlan {
                 }
             };
             let stored = &self.recording.stored;
-            match self.layout.columns(&batch, &reader.columns, stored) {
+            let (columns, constants) = (&reader.columns, &reader.constants);
+            match self.layout.columns(&batch, columns, constants, stored) {
                 Ok(read) if self.layout.is_by_block() => match blocks.add(&read) {
                     Ok(complete) => self.send(complete, &mut events_read, out)?,
                     Err(reason) => return unreadable(reason, events_read),

@@ -9,6 +9,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use arrow_array::{Int64Array, UInt32Array};
 use arrow_schema::{DataType, FieldRef, SchemaRef};
 use bytes::Bytes;
 use parquet::arrow::ProjectionMask;
@@ -20,7 +21,7 @@ use parquet::errors::ParquetError;
 use parquet::file::metadata::{ColumnChunkMetaData, RowGroupMetaData};
 use parquet::file::reader::{ChunkReader, Length};
 use parquet::file::statistics::Statistics;
-use weir_model::Capabilities;
+use weir_model::{Capabilities, Column, Symbol, Type};
 
 use super::super::source::Positioned;
 use super::super::spool::spool;
@@ -135,7 +136,9 @@ impl Recording {
         let metadata = self.metadata.metadata();
         let schema = metadata.file_metadata().schema_descr();
         let is_flat = schema.num_columns() == schema.root_schema().get_fields().len();
-        is_flat && value(metadata, VERSION_KEY).is_some()
+        let writer = metadata.file_metadata().created_by();
+        let is_ours = writer.is_some_and(|writer| writer.starts_with("weir "));
+        is_flat && is_ours && value(metadata, VERSION_KEY).is_some()
     }
 
     /// The offset of a row group.
@@ -279,11 +282,21 @@ impl Recording {
         }
         let metadata = self.metadata.metadata();
         let chunks = metadata.row_group(group);
-        let columns: Vec<usize> = read
+        let mut constants = Vec::new();
+        let mut columns: Vec<usize> = read
             .iter()
             .copied()
             .filter(|&column| !is_all_null(chunks, column))
             .collect();
+        if self.has_statistics() {
+            columns.retain(|&column| match constant(chunks, column) {
+                Some(value) => {
+                    constants.push((column, value));
+                    false
+                }
+                None => true,
+            });
+        }
         let schema = with_dictionaries(self.metadata.schema(), chunks);
         let options = ArrowReaderOptions::new().with_schema(schema);
         let of_group = ArrowReaderMetadata::try_new(metadata.clone(), options)?;
@@ -295,6 +308,7 @@ impl Recording {
         Ok(GroupReader {
             batches: batches?,
             columns,
+            constants,
         })
     }
 }
@@ -305,6 +319,49 @@ pub(super) struct GroupReader {
     pub batches: ParquetRecordBatchReader,
     /// Their columns, by their positions in the file.
     pub columns: Vec<usize>,
+    /// Columns with one value, which are not read.
+    pub constants: Vec<(usize, Constant)>,
+}
+
+/// The value of all rows of a column in a row group.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Constant {
+    Number(i64),
+    Text(Symbol),
+}
+
+impl Constant {
+    /// The column of `len` rows, if it has values of this type.
+    pub fn column(self, ty: Type, len: usize) -> Option<Column> {
+        match (self, ty) {
+            (Constant::Number(number), Type::Int | Type::Time) => {
+                Some(Column::Int(Int64Array::from_value(number, len)))
+            }
+            (Constant::Text(text), Type::Text) => {
+                Some(Column::Text(UInt32Array::from_value(text.id(), len)))
+            }
+            _ => None,
+        }
+    }
+}
+
+/// The value of all rows of a column, by its statistics.
+fn constant(group: &RowGroupMetaData, column: usize) -> Option<Constant> {
+    let (chunk, 0) = counted_nulls(group, column)? else {
+        return None;
+    };
+    match chunk.statistics()? {
+        Statistics::Int64(of_numbers) => {
+            let (min, max) = (*of_numbers.min_opt()?, *of_numbers.max_opt()?);
+            (min == max).then_some(Constant::Number(min))
+        }
+        Statistics::ByteArray(bounds) if bounds.min_is_exact() && bounds.max_is_exact() => {
+            let (min, max) = (bounds.min_opt()?.data(), bounds.max_opt()?.data());
+            let text = std::str::from_utf8(min).ok().filter(|_| min == max)?;
+            Symbol::try_new(text).ok().map(Constant::Text)
+        }
+        _ => None,
+    }
 }
 
 /// The chunk of a column in a row group, if its statistics have the number of NULLs: the chunk and

@@ -72,7 +72,7 @@ impl RecordingTap {
     /// Queues the rows of a batch for each demand.
     fn emit(&mut self, batch: ahead::Batch) -> Result<(), TapError> {
         let first_row = self.rows_read;
-        self.rows_read += batch.events as i64;
+        self.rows_read = self.rows_read.saturating_add(batch.events as i64);
         let rows = match batch.rows {
             Ok(rows) => rows,
             Err(reason) => {
@@ -252,8 +252,8 @@ impl Tap for RecordingTap {
                         .count("events_lost", MALFORMED, group.events_lost);
                 }
                 Some(NextGroups::Skipped(SkippedGroups { events, last_ts })) => {
-                    self.rows_read += events;
-                    self.rows_skipped += events;
+                    self.rows_read = self.rows_read.saturating_add(events);
+                    self.rows_skipped = self.rows_skipped.saturating_add(events);
                     self.last_ts = self.last_ts.max(last_ts);
                     self.queued
                         .push_back(TapEvent::Heartbeat(before(self.last_ts)));
@@ -265,8 +265,7 @@ impl Tap for RecordingTap {
     }
 
     fn counts(&mut self) -> Vec<EventCount> {
-        let read = self.rows_read - self.rows_skipped;
-        let rows = EventCount::of("events_in", None, read);
+        let rows = EventCount::of("events_in", None, self.rows_read);
         let skipped = EventCount::of("events_avoided", None, self.rows_skipped);
         let skipped = Some(skipped).filter(|count| count.total > 0);
         let own = [rows].into_iter().chain(skipped);

@@ -11,6 +11,7 @@ use weir_model::capabilities::RequestRows;
 use weir_model::{Column, Demand, EventKind, Nanos, Type};
 
 use super::column::from_arrow;
+use super::file::Constant;
 use super::folded::{ADDED, BLOCK, REQUEST, added, stored_as};
 use super::stored::Stored;
 use super::unfold::{self, ReadColumns, Requests};
@@ -185,7 +186,8 @@ impl Layout {
         self.folded.as_ref().is_some_and(|folded| folded.by_block)
     }
 
-    /// The columns of a batch with the columns `in_batch` of the file; the others are NULL.
+    /// The columns of a batch with the columns `in_batch` of the file, and those with one value; the
+    /// others are NULL.
     ///
     /// # Errors
     /// For a column that cannot be read, a sentence with its name and the reason.
@@ -193,14 +195,22 @@ impl Layout {
         &self,
         batch: &RecordBatch,
         in_batch: &[usize],
+        constants: &[(usize, Constant)],
         stored: &Stored,
     ) -> Result<ReadColumns, String> {
         let len = batch.num_rows();
         let position = |place| in_batch.iter().position(|&read| read == place);
+        let constant = |place: usize, ty| {
+            let (_, value) = constants.iter().find(|(column, _)| *column == place)?;
+            value.column(ty, len)
+        };
         let parse = |name: &str, place: Option<usize>, ty: Type| match place.and_then(position) {
             Some(place) => from_arrow(batch.column(place), ty)
                 .map_err(|reason| format!("column {name}: {reason}")),
-            None => Ok(Column::Nulls(len)),
+            None => {
+                let constant = place.and_then(|place| constant(place, ty));
+                Ok(constant.unwrap_or(Column::Nulls(len)))
+            }
         };
         let fields = stored.declaration.schema.fields.iter();
         let own = self.columns.iter().zip(fields);

@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use parquet::file::metadata::{ColumnChunkMetaData, RowGroupMetaData};
+use parquet::file::metadata::RowGroupMetaData;
 use parquet::file::statistics::Statistics;
 use weir_model::{Clause, Demand, Nanos, Operand, Test};
 
@@ -29,37 +29,72 @@ pub struct SkippedGroups {
     pub last_ts: Nanos,
 }
 
-/// Selects among `parts`, each of some row groups, in the order of the file.
+/// Selects among `parts`, each of some row groups, in the order of the file. The first and the last
+/// one are read in any case: with them a run begins and ends at the times of the recording.
 pub fn selected(
     recording: &Recording,
     layout: &Layout,
     demands: &[Demand],
     parts: impl IntoIterator<Item = Range<usize>>,
 ) -> Vec<Selected> {
+    let parts: Vec<Range<usize>> = parts.into_iter().collect();
     let is_selective = demands.iter().all(|demand| !demand.predicate.is_all());
-    let can_skip = is_selective && recording.has_statistics() && layout.is_of_file();
-    let mut reached = can_skip.then_some(Nanos::MIN);
-    let mut all = Vec::new();
-    for part in parts {
+    let mut clauses = demands.iter().flat_map(|d| &d.predicate.clauses).peekable();
+    // Without a clause, the counts of all events are of interest. With `strict`, each row is.
+    let can_skip = is_selective
+        && clauses.peek().is_some()
+        && recording.has_statistics()
+        && !recording.strict
+        && layout.is_of_file();
+    if !can_skip {
+        return parts.into_iter().map(Selected::Read).collect();
+    }
+    let clauses: Vec<&Clause> = clauses.collect();
+    let chunks = chunks_of(recording);
+    let (mut reached, last) = (Some(Nanos::MIN), parts.len() - 1);
+    let mut all: Vec<Selected> = Vec::new();
+    for (number, part) in parts.into_iter().enumerate() {
         let times = instants(recording, layout, part.clone());
-        let is_in_order = |[first, _]: &[Nanos; 2]| reached.is_some_and(|last| last <= *first);
         // Rows before the last one of an earlier row group are late, and counted.
+        let is_in_order = |[first, _]: &[Nanos; 2]| reached.is_some_and(|last| last <= *first);
+        let can_skip = number != 0 && number != last;
         let skipped = times.filter(is_in_order).filter(|_| {
-            let groups = part.clone().map(|group| recording.group(group));
-            groups
-                .into_iter()
-                .all(|group| !has_rows(group, recording, demands))
+            let mut groups = part.clone();
+            can_skip && groups.all(|group| !has_rows(recording.group(group), &chunks, &clauses))
         });
         reached = reached.zip(times).map(|(last, [_, end])| last.max(end));
-        all.push(match skipped {
-            Some([_, last_ts]) => Selected::Skipped(SkippedGroups {
-                events: part.map(|group| recording.events_of_group(group)).sum(),
-                last_ts,
-            }),
-            None => Selected::Read(part),
-        });
+        let Some([_, last_ts]) = skipped else {
+            all.push(Selected::Read(part));
+            continue;
+        };
+        let events = part.map(|group| recording.events_of_group(group).max(0));
+        let events = events.fold(0, i64::saturating_add);
+        match all.last_mut() {
+            Some(Selected::Skipped(before)) => {
+                before.events = before.events.saturating_add(events);
+                before.last_ts = last_ts;
+            }
+            _ => all.push(Selected::Skipped(SkippedGroups { events, last_ts })),
+        }
     }
     all
+}
+
+/// The position of the column chunk of each column of the stream; `None` for those that are not in
+/// the file, or in another form.
+fn chunks_of(recording: &Recording) -> Vec<Option<usize>> {
+    let columns = recording.metadata.metadata().file_metadata().schema_descr();
+    let named = |name: &str| {
+        let mut columns = columns.columns().iter();
+        columns.position(|column| column.name() == name)
+    };
+    let fields = recording.stored.declaration.schema.fields.iter();
+    fields
+        .map(|field| match stored_as(&field.name) {
+            Some(_) => None,
+            None => named(&field.name),
+        })
+        .collect()
 }
 
 /// The first and the last instant of row groups, if each row has one.
@@ -81,30 +116,19 @@ fn instants(recording: &Recording, layout: &Layout, part: Range<usize>) -> Optio
     Some([first, last])
 }
 
-/// Whether a row group can have rows that a demand selects.
-fn has_rows(group: &RowGroupMetaData, recording: &Recording, demands: &[Demand]) -> bool {
-    let schema = &recording.stored.declaration.schema;
-    let chunk = |test: &Test| -> Option<&ColumnChunkMetaData> {
-        let Operand::Value(at) = test.operand() else {
-            return None;
-        };
-        // The columns of a demand are those of its stream, which are the first of the file's.
-        let name = &schema.fields.get(at)?.name;
-        if stored_as(name).is_some() {
-            return None;
-        }
-        group
-            .columns()
-            .iter()
-            .find(|chunk| chunk.column_path().string() == *name)
+/// Whether a row group can have rows that pass one of the clauses.
+fn has_rows(group: &RowGroupMetaData, chunks: &[Option<usize>], clauses: &[&Clause]) -> bool {
+    // The columns of a demand are those of its stream, which are the first of the recording's.
+    let chunk = |test: &Test| match test.operand() {
+        Operand::Value(at) => group.columns().get((*chunks.get(at)?)?),
+        Operand::Sample(_) => None,
     };
     let can_hold = |test: &Test| {
         let found = chunk(test).and_then(|chunk| Some((chunk, chunk.statistics()?)));
         found.is_none_or(|(chunk, statistics)| holds(test, statistics, chunk.num_values()))
     };
-    let can_select = |clause: &Clause| clause.tests.iter().all(can_hold);
-    let mut clauses = demands.iter().flat_map(|demand| &demand.predicate.clauses);
-    clauses.any(can_select)
+    let mut clauses = clauses.iter();
+    clauses.any(|clause| clause.tests.iter().all(can_hold))
 }
 
 /// Whether a test can hold for one of `rows` values with these statistics. It holds for no NULL.

@@ -17,6 +17,7 @@ use weir_model::{
     Schema, SelectionLimits, Shape, StreamCapabilities, Symbol, Type, Unit,
 };
 
+use super::super::wanted::NOT_TESTED;
 use super::fold::fold;
 use super::folded::{ADDED, stored_as};
 use super::recover::value;
@@ -112,9 +113,9 @@ impl Stored {
             false => Select::No,
         };
         let column = |name: &str| ColumnCapabilities {
-            select: match stored_as(name) {
-                Some(_) => Select::No,
-                None => select,
+            select: match stored_as(name).is_some() || NOT_TESTED.contains(&name) {
+                true => Select::No,
+                false => select,
             },
             ..ColumnCapabilities::default()
         };
