@@ -340,7 +340,8 @@ mod tests {
                 };
                 writer.add(&record, &values_of(&record), 1);
             }
-            for _ in 0..random.usize(..40) {
+            // Few, so that some of the groups of an interval are whole and some are not.
+            for _ in 0..random.usize(..4) {
                 let part = parts[random.usize(..3)].clone();
                 let word = match random.u64(..4) {
                     0 => random.u64(..),
@@ -354,6 +355,7 @@ mod tests {
             delivered += folds.over(u64::MAX).len();
         }
         folds.finish(&mut Nameless);
-        assert!(delivered > 0 && folds.discarded() > 0);
+        assert!(delivered > 0, "some groups are whole");
+        assert!(folds.discarded() > 0, "some groups are not");
     }
 }
