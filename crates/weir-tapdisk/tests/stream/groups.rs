@@ -238,10 +238,7 @@ fn a_consumer_of_groups_alone_gets_no_record_of_what_they_contain() {
     expected.receive_until(&mut all, |_| false);
     let [folded, rest] = both(&seen, 0, &fold);
     let in_groups = rows_in(&folded);
-    assert!(
-        in_groups > 5_000 && in_groups == status.grouped,
-        "{status:?}"
-    );
+    assert!(in_groups > 500 && in_groups == status.grouped, "{status:?}");
     assert_eq!(count(&mut tap, FOLDED), in_groups as i64);
     let rows = seen.rows[0].len() as i64;
     assert_eq!(count(&mut tap, "events_in"), in_groups as i64 + rows);
@@ -283,7 +280,7 @@ fn failed_requests_and_those_without_an_open_interval_are_rows() {
         seen.rows[0].iter().filter(is_failed).count(),
         failed.count()
     );
-    assert!(rows_in(&of_folded(seen.groups(0), &fold)) > 500);
+    assert!(rows_in(&of_folded(seen.groups(0), &fold)) > 0);
 }
 
 #[test]

@@ -315,7 +315,9 @@ fn the_cost_of_a_hit_is_measured() {
     assert!((1..=all).contains(&int("hits")), "{all} switches: {row}");
     assert!(int("span_ns") >= 500_000_000, "{row}");
     let per_hit = int("program_ns") as f64 / int("hits") as f64;
-    assert_eq!(row["per_hit_ns"], per_hit, "{row}");
+    // The last digit depends on how the text is read.
+    let printed = row["per_hit_ns"].as_f64().unwrap();
+    assert!((printed - per_hit).abs() <= per_hit * f64::EPSILON, "{row}");
 
     // Nothing hits this probe, and no program can be at that one.
     let none = run(&[&args[..], &["tp:block:block_rq_error"]].concat()).fine();
