@@ -308,9 +308,7 @@ impl Column {
             product: None,
         }
     }
-}
 
-impl Column {
     fn of_tapdisk(&self) -> ColumnCapabilities {
         let is_null = self.tapdisk == TapdiskTest::Null;
         ColumnCapabilities {
@@ -344,19 +342,18 @@ pub fn tapdisk_capabilities() -> Capabilities {
         tests: words::TESTS_MAX,
         texts: words::TESTS_MAX,
     };
-    let of = |name: &str| named(name).of_tapdisk();
-    let why = "it is not on stream IO, which contains completed requests only";
-    let mut all = Capabilities::of_io(limits, why, Ok(()), of);
-    set_groups(&mut all);
-    all
+    with_groups(limits, Column::of_tapdisk)
 }
 
-/// Sets the limits of groups, which are of finished requests.
-fn set_groups(all: &mut Capabilities) {
+/// The capabilities of a source of requests that makes groups of the finished ones.
+fn with_groups(limits: SelectionLimits, of: fn(&Column) -> ColumnCapabilities) -> Capabilities {
+    let why = "it is not on stream IO, which contains completed requests only";
+    let mut all = Capabilities::of_io(limits, why, Ok(()), |name| of(named(name)));
     let finished = |s: &&mut StreamCapabilities| s.declaration.name == IO_PAIRS.finished;
     if let Some(io) = all.streams.iter_mut().find(finished) {
         io.groups = Ok(GROUPS);
     }
+    all
 }
 
 /// The capabilities of the live tap for `IO` and `IOstream`.
@@ -367,11 +364,7 @@ pub fn live_capabilities() -> &'static Capabilities {
             tests: TESTS_MAX,
             texts: TEXTS_MAX,
         };
-        let of = |name: &str| named(name).of_live_tap();
-        let why = "it is not on stream IO, which contains completed requests only";
-        let mut all = Capabilities::of_io(limits, why, Ok(()), of);
-        set_groups(&mut all);
-        all
+        with_groups(limits, Column::of_live_tap)
     });
     &CAPABILITIES
 }

@@ -14,15 +14,17 @@ pub const NOT_TESTED: [&str; 3] = ["host", "agent_ts", "monitor_ts"];
 /// end at the times of the trace.
 const TIMES: [&str; 2] = ["ts", "issue_ts"];
 
+/// The size of a selection of a file's rows.
+pub const LIMITS: SelectionLimits = SelectionLimits {
+    clauses: 64,
+    tests: 32,
+    texts: 64,
+};
+
 /// The capabilities of sources that have complete requests: they test all columns.
 pub fn capabilities(groups: &str, paired: Result<(), String>) -> Capabilities {
-    let limits = SelectionLimits {
-        clauses: 64,
-        tests: 32,
-        texts: 64,
-    };
     let schema = io_schema();
-    Capabilities::of_io(limits, groups, paired, |name| ColumnCapabilities {
+    Capabilities::of_io(LIMITS, groups, paired, |name| ColumnCapabilities {
         select: match NOT_TESTED.contains(&name) || TIMES.contains(&name) {
             true => Select::No,
             false => Select::Exact,

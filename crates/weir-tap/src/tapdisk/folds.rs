@@ -2,15 +2,15 @@
 
 use std::time::Duration;
 
-use weir_model::{Demand, EventKind, Level, Op, Symbol, Type};
+use weir_model::{Demand, EventKind, Level, Op, Symbol};
 
 use super::client::TapdiskClient;
 use super::rows::Names;
 use super::wanted::selects_exactly;
 use super::words::{Answer, Ask, FoldWord, Wanted};
-use crate::ebpf::fold::layout::{BlockMeasure, Folding, cell};
-use crate::ebpf::fold::{self, KernelMeasure, Key, NameGroups, Named, Plan, RawKey};
-use crate::io_columns::{COLUMNS, Column, TapdiskTest, tapdisk_capabilities};
+use crate::ebpf::fold::layout::{Folding, cell};
+use crate::ebpf::fold::{self, Key, NameGroups, Named, Plan, RawKey};
+use crate::io_columns::{TapdiskTest, tapdisk_capabilities};
 
 /// A fold that a tapdisk computes.
 #[derive(Clone, Debug)]
@@ -46,7 +46,7 @@ impl GroupPlans {
         }
         let demanded = demands.iter().enumerate();
         let demanded = demanded.map(|(number, demand)| (demand, all.word(number)));
-        let wanted = Wanted::with_groups(demanded.collect::<Vec<_>>().into_iter(), ring_bytes);
+        let wanted = Wanted::with_groups(&demanded.collect::<Vec<_>>(), ring_bytes);
         if wanted.folds.is_empty() && !all.plans.is_empty() {
             all.decline("the request to the tapdisk would be too long");
         }
@@ -108,26 +108,14 @@ impl GroupPlans {
 impl GroupPlan {
     fn of(number: usize, demand: &Demand) -> Result<GroupPlan, String> {
         tapdisk_capabilities().folds(demand)?;
-        let fold = demand.fold.as_ref().expect("it was checked just now");
         if !selects_exactly(&demand.predicate) {
             return Err("the tapdisk cannot test all conditions of the selection".into());
         }
-        let checked = "the capabilities were checked";
-        let keys = fold.keys.iter().map(|at| COLUMNS[*at].key.expect(checked));
-        let keys: Vec<Key> = keys.collect();
-        let types = keys.iter().map(|key| match key {
-            Key::Pid => Type::Int,
-            _ => Type::Text,
+        let (plan, keys) = fold::keyed_plan(number, demand, |column| {
+            column
+                .measure
+                .filter(|_| column.tapdisk != TapdiskTest::Null)
         });
-        let measure = |at: usize| {
-            let is_null = COLUMNS[at].tapdisk == TapdiskTest::Null;
-            let measure = COLUMNS[at].measure.filter(|_| !is_null)?;
-            Some(KernelMeasure {
-                number: measure as u8,
-                is_signed: measure.is_signed(),
-            })
-        };
-        let plan = Plan::new(number, demand, types.collect(), measure);
         Ok(GroupPlan { plan, keys })
     }
 
@@ -141,15 +129,7 @@ impl GroupPlan {
     }
 
     fn line(&self) -> String {
-        let name = |is: &dyn Fn(&Column) -> bool| {
-            let column = COLUMNS.iter().find(|column| is(column));
-            column.expect("it stands in the table").name
-        };
-        let keys = self.keys.iter();
-        let keys: Vec<&str> = keys.map(|key| name(&|c| c.key == Some(*key))).collect();
-        let of = |measure: BlockMeasure, number| measure as u8 == number;
-        let measure = |number| name(&|c| c.measure.is_some_and(|m| of(m, number)));
-        format!("tapdisk: {}", self.plan.line(&keys, measure))
+        format!("tapdisk: {}", fold::plan_line(&self.plan, &self.keys))
     }
 }
 
@@ -212,7 +192,7 @@ mod tests {
     use crate::ebpf::fold::Folds;
     use crate::monotonic_ns;
     use crate::tapdisk::groups::{GroupWriter, values_of};
-    use crate::tapdisk::layout::{Layout, Record};
+    use crate::tapdisk::layout::{Layout, Record, tests};
     use crate::tapdisk::ring::Memory;
 
     fn demand(keys: &[&str], calls: &[(&str, PartialKind)], predicate: Predicate) -> Demand {
@@ -324,19 +304,10 @@ mod tests {
                 let record = Record {
                     kind: EventKind::Response,
                     op: Op::ALL[random.usize(..5)],
-                    fua: false,
-                    folded: 0,
-                    errno: 0,
-                    disk: 0,
-                    queue: 0,
-                    id: 1,
-                    ts_ns,
-                    sector: Some(8),
                     sectors: random.u32(1..64),
-                    in_flight: 1,
                     taken_ns: ts_ns - random.u64(..1 << 30),
-                    submitted_ns: None,
                     seek_sectors: Some(random.i64(-1_000_000..1_000_000)),
+                    ..tests::request(ts_ns)
                 };
                 writer.add(&record, &values_of(&record), 1);
             }

@@ -15,7 +15,7 @@ use super::ring::Memory;
 use super::words::FoldWord;
 use crate::ebpf::fold::layout::{
     BIAS, BINS, BLOCK_BYTES, CALLS, CPU_BYTES, Call, LOG_BITS, MEASURES, MOMENTS_WORDS, VALUE_MAX,
-    block, cell, cell_bytes, cpu, keep,
+    block, cell, cell_bytes, cpu, keep, list_bits,
 };
 use crate::ebpf::layout::UNKNOWN;
 
@@ -96,16 +96,13 @@ impl WrittenFold {
     }
 
     fn key(&self, number: usize, window: usize, record: &Record) -> u64 {
-        let table = cell::TAKEN
-            | (number as u64) << cell::FOLD_SHIFT
-            | (window as u64) << cell::WINDOW_SHIFT;
         let disk = if self.by_disk {
             u64::from(record.disk)
         } else {
             0
         };
         let op = if self.by_op { record.op as u64 } else { 0 };
-        table | disk | op << cell::OP_SHIFT
+        list_bits(number, window) | disk | op << cell::OP_SHIFT
     }
 }
 

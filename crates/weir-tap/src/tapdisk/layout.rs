@@ -365,10 +365,31 @@ fn span(from: u64, to: u64) -> i64 {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    /// A read that was received at this time.
+    pub fn request(ts_ns: u64) -> Record {
+        Record {
+            kind: EventKind::Request,
+            op: Op::Read,
+            fua: false,
+            folded: 0,
+            errno: 0,
+            disk: 0,
+            queue: 0,
+            id: 1,
+            ts_ns,
+            sector: Some(0),
+            sectors: 8,
+            in_flight: 1,
+            taken_ns: ts_ns,
+            submitted_ns: None,
+            seek_sectors: None,
+        }
+    }
 
     fn any_record() -> impl Strategy<Value = Record> {
         let names = (

@@ -492,29 +492,8 @@ impl Reader {
 
 #[cfg(test)]
 mod tests {
-    use weir_model::{EventKind, Op};
-
+    use super::super::layout::tests::request;
     use super::*;
-
-    fn record(ts_ns: u64) -> Record {
-        Record {
-            kind: EventKind::Request,
-            op: Op::Read,
-            fua: false,
-            folded: 0,
-            errno: 0,
-            disk: 0,
-            queue: 0,
-            id: 1,
-            ts_ns,
-            sector: Some(0),
-            sectors: 8,
-            in_flight: 1,
-            taken_ns: ts_ns,
-            submitted_ns: None,
-            seek_sectors: None,
-        }
-    }
 
     #[test]
     fn a_stalled_ring_does_not_buffer_rows_of_others_without_limit() {
@@ -531,7 +510,7 @@ mod tests {
             goes_on.begin();
             for _ in 0..room {
                 ts_ns += 1;
-                assert!(goes_on.push(&record(ts_ns).encode()));
+                assert!(goes_on.push(&request(ts_ns).encode()));
             }
             goes_on.end(ts_ns, 0);
             readers.read(|| ts_ns + SETTLE_NS, received).unwrap();
@@ -544,7 +523,7 @@ mod tests {
         assert!(!readers.holds_back());
         assert_eq!(received.len() as u64, HELD_MAX as u64 + room);
         // Later records of the delayed ring are emitted, late.
-        assert!(hangs.push(&record(1_001).encode()));
+        assert!(hangs.push(&request(1_001).encode()));
         hangs.end(1_001, 0);
         received.clear();
         readers.read(|| u64::MAX, &mut received).unwrap();

@@ -19,19 +19,16 @@ impl Wanted {
     /// The request that covers all of `demands`, without groups: those records, or more.
     pub fn of(demands: &[Demand], ring_bytes: u64) -> Wanted {
         let demanded = demands.iter().map(|demand| (demand, None));
-        Wanted::with_groups(demanded, ring_bytes)
+        Wanted::with_groups(&demanded.collect::<Vec<_>>(), ring_bytes)
     }
 
     /// The request that covers all of these demands: those records, or more. A demand with a fold
     /// has clauses of its own, whose positions are added to the fold; if that takes more room than
     /// a request has, there are no folds.
-    pub fn with_groups<'a>(
-        demands: impl Iterator<Item = (&'a Demand, Option<FoldWord>)> + Clone,
-        ring_bytes: u64,
-    ) -> Wanted {
+    pub fn with_groups(demands: &[(&Demand, Option<FoldWord>)], ring_bytes: u64) -> Wanted {
         let mut clauses: Vec<ClauseWord> = Vec::new();
         let mut folds = Vec::new();
-        for (demand, _) in demands.clone().filter(|(_, fold)| fold.is_none()) {
+        for (demand, _) in demands.iter().filter(|(_, fold)| fold.is_none()) {
             for clause in clauses_of(demand) {
                 if !clauses.contains(&clause) {
                     clauses.push(clause);
@@ -39,15 +36,17 @@ impl Wanted {
             }
         }
         let without_groups = || {
-            let rows = demands.clone().map(|(demand, _)| (demand, None));
-            Wanted::with_groups(rows.collect::<Vec<_>>().into_iter(), ring_bytes)
+            let rows = demands.iter().map(|(demand, _)| (*demand, None));
+            Wanted::with_groups(&rows.collect::<Vec<_>>(), ring_bytes)
         };
-        for (demand, fold) in demands.clone() {
-            let Some(mut fold) = fold else { continue };
+        for (demand, fold) in demands {
+            let Some(fold) = fold else { continue };
             let own = clauses_of(demand);
-            fold.clauses = (clauses.len()..clauses.len() + own.len()).collect();
+            folds.push(FoldWord {
+                clauses: (clauses.len()..clauses.len() + own.len()).collect(),
+                ..fold.clone()
+            });
             clauses.extend(own);
-            folds.push(fold);
         }
         if clauses.len() > CLAUSES_MAX && !folds.is_empty() {
             return without_groups();

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use weir_model::{Demand, Type};
 
-use super::layout::{FOLDS, key};
+use super::layout::{BlockMeasure, FOLDS, key};
 use super::plan::{self, KernelMeasure, Plan, Selected};
 use crate::ebpf::layout::flag;
 use crate::ebpf::needs::Needs;
@@ -113,22 +113,8 @@ impl Plans {
 impl BlockFold {
     fn of(number: usize, demand: &Demand) -> Result<BlockFold, String> {
         live_capabilities().folds(demand)?;
-        let fold = demand.fold.as_ref().expect("it was checked just now");
-        let checked = "the capabilities were checked";
-        let keys = fold.keys.iter().map(|at| COLUMNS[*at].key.expect(checked));
-        let keys: Vec<Key> = keys.collect();
+        let (mut plan, keys) = keyed_plan(number, demand, |column| column.measure);
         let owner = keys.contains(&Key::Vm) || keys.contains(&Key::Vdisk);
-        let types = keys.iter().map(|key| match key {
-            Key::Pid => Type::Int,
-            _ => Type::Text,
-        });
-        let measure = |at: usize| {
-            COLUMNS[at].measure.map(|measure| KernelMeasure {
-                number: measure as u8,
-                is_signed: measure.is_signed(),
-            })
-        };
-        let mut plan = Plan::new(number, demand, types.collect(), measure);
         plan.kernel.keys = keys.iter().fold(0, |all, key| all | key.bits());
         Ok(BlockFold { plan, keys, owner })
     }
@@ -154,21 +140,51 @@ impl BlockFold {
 
     /// A description, as text.
     fn line(&self) -> String {
-        let name = |is: &dyn Fn(&Column) -> bool| {
-            let column = COLUMNS.iter().find(|column| is(column));
-            column.expect("it stands in the table").name
-        };
-        let keys = self.keys.iter();
-        let keys: Vec<&str> = keys.map(|key| name(&|c| c.key == Some(*key))).collect();
-        let measure = |number| name(&|c| c.measure.is_some_and(|m| m as u8 == number));
         let only = match self.owner {
             true => {
                 "; requests outside of the known extents of image files are transferred as rows"
             }
             false => "",
         };
-        format!("kernel: {}{only}", self.plan.line(&keys, measure))
+        format!("kernel: {}{only}", plan_line(&self.plan, &self.keys))
     }
+}
+
+/// The plan and the key columns of a demand for groups of block I/O, which the capabilities of the
+/// source allow; `measure` is what the source keeps of a column.
+pub fn keyed_plan(
+    number: usize,
+    demand: &Demand,
+    measure: impl Fn(&Column) -> Option<BlockMeasure>,
+) -> (Plan, Vec<Key>) {
+    let checked = "the capabilities were checked";
+    let fold = demand.fold.as_ref().expect(checked);
+    let keys = fold.keys.iter().map(|at| COLUMNS[*at].key.expect(checked));
+    let keys: Vec<Key> = keys.collect();
+    let types = keys.iter().map(|key| match key {
+        Key::Pid => Type::Int,
+        _ => Type::Text,
+    });
+    let measure = |at: usize| {
+        measure(&COLUMNS[at]).map(|measure| KernelMeasure {
+            number: measure as u8,
+            is_signed: measure.is_signed(),
+        })
+    };
+    let plan = Plan::new(number, demand, types.collect(), measure);
+    (plan, keys)
+}
+
+/// A description of a plan of block I/O, as text.
+pub fn plan_line(plan: &Plan, keys: &[Key]) -> String {
+    let name = |is: &dyn Fn(&Column) -> bool| {
+        let column = COLUMNS.iter().find(|column| is(column));
+        column.expect("it stands in the table").name
+    };
+    let keys = keys.iter();
+    let keys: Vec<&str> = keys.map(|key| name(&|c| c.key == Some(*key))).collect();
+    let measure = |number| name(&|c| c.measure.is_some_and(|m| m as u8 == number));
+    plan.line(&keys, measure)
 }
 
 impl Key {

@@ -95,6 +95,11 @@ pub mod block {
     pub const NEGATIVE: u32 = 1 << 23;
 }
 
+/// The bits that the table sets in the first word of the keys of a fold's window.
+pub const fn list_bits(fold: usize, window: usize) -> u64 {
+    cell::TAKEN | (fold as u64) << cell::FOLD_SHIFT | (window as u64) << cell::WINDOW_SHIFT
+}
+
 /// `enum fold_key`.
 pub mod key {
     /// `op`

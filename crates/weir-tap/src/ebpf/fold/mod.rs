@@ -26,7 +26,7 @@ use std::time::Duration;
 
 use weir_model::{Folded, Nanos};
 
-pub use self::block::{Key, Plans};
+pub use self::block::{Key, Plans, keyed_plan, plan_line};
 use self::groups::Groups;
 pub use self::groups::Named;
 use self::layout::{BLOCK_BYTES, Folding, cell_bytes, keep};

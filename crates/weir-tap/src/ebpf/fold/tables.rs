@@ -7,7 +7,7 @@ use libbpf_rs::OpenMapMut;
 
 use super::layout::{
     self, BINS, CALLS, Call, FOLDS, Folding, LOG_BITS, MOMENTS_WORDS, VALUE_MAX, block, cell, cpu,
-    keep,
+    keep, list_bits,
 };
 use crate::shared::{Shared, SharedPart};
 
@@ -322,11 +322,6 @@ impl Tables {
         let words = layout::cell_bytes(self.folding.moments as usize) / 8;
         &self.cells.words()[at * words..][..words]
     }
-}
-
-/// The bits that the table sets in the first word of the keys of a list.
-fn list_bits(fold: usize, window: usize) -> u64 {
-    cell::TAKEN | (fold as u64) << cell::FOLD_SHIFT | (window as u64) << cell::WINDOW_SHIFT
 }
 
 /// The position that a number + 1 stands for; 0 is none.

@@ -269,8 +269,8 @@ impl Tap for RecordingTap {
         let skipped = EventCount::of("events_avoided", None, self.rows_skipped);
         let skipped = Some(skipped).filter(|count| count.total > 0);
         let own = [rows].into_iter().chain(skipped);
-        let own: Vec<EventCount> = own.chain(self.faults.counts()).collect();
-        losses::summed(own.into_iter().chain(self.recording.counts()))
+        let own = own.chain(self.faults.counts());
+        losses::summed(own.chain(self.recording.counts()))
     }
 
     fn progress(&self) -> Option<f64> {

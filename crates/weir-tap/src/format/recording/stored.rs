@@ -14,10 +14,10 @@ use weir_model::arrow::{arrow_array, arrow_field};
 use weir_model::capabilities::{Rate, RequestRows, Select, recording};
 use weir_model::{
     Alias, Batch, Capabilities, Catalog, ClosedSet, Column, ColumnCapabilities, Declaration, Field,
-    Schema, SelectionLimits, Shape, StreamCapabilities, Symbol, Type, Unit,
+    Schema, Shape, StreamCapabilities, Symbol, Type, Unit,
 };
 
-use super::super::wanted::NOT_TESTED;
+use super::super::wanted::{LIMITS, NOT_TESTED};
 use super::fold::fold;
 use super::folded::{ADDED, stored_as};
 use super::recover::value;
@@ -31,13 +31,6 @@ const INSTANT: &str = "weir.ts";
 const WEIGHT: &str = "weir.weight";
 
 const RELATION: &str = "relation";
-
-/// The size of a selection that is compared with the statistics of row groups.
-const LIMITS: SelectionLimits = SelectionLimits {
-    clauses: 64,
-    tests: 32,
-    texts: 64,
-};
 
 /// The sets of values, by their names in files.
 const SETS: [(&str, ClosedSet); 3] = [
