@@ -213,6 +213,7 @@ impl Column {
     }
 
     /// True where value `row` is NULL.
+    #[inline]
     pub fn is_null(&self, row: usize) -> bool {
         match self {
             Column::Nulls(_) => true,
@@ -235,6 +236,7 @@ impl Column {
     }
 
     /// Value `row`.
+    #[inline]
     pub fn value(&self, row: usize) -> Value {
         if self.is_null(row) {
             return Value::Null;

@@ -8,7 +8,7 @@
 
 use weir_model::{Batch, Shape, Type, Value};
 
-use crate::line::{Timestamps, is_plain, push, push_int};
+use crate::line::{TextForms, Timestamps, is_plain, push, push_int};
 use crate::{ResultSchema, Sink, SinkError, SinkFormat, Target, text};
 
 /// `--format csv`.
@@ -42,6 +42,7 @@ struct Csv {
     formulas: Formulas,
     line: String,
     timestamps: Timestamps,
+    forms: TextForms,
 }
 
 impl Csv {
@@ -73,6 +74,7 @@ impl Csv {
             formulas,
             line: String::new(),
             timestamps: Timestamps::default(),
+            forms: TextForms::default(),
         }
     }
 
@@ -93,13 +95,13 @@ impl Csv {
                 }
                 Value::Int(x) => push_int(&mut self.line, x),
                 Value::Float(x) => push(&mut self.line, format_args!("{x:?}")),
-                Value::Text(x) if is_a_field(x.as_str()) => self.line.push_str(x.as_str()),
                 Value::Text(x) => {
-                    let text = match self.target.screen() {
-                        Some(_) => text::shown(x.as_str()),
-                        None => x.as_str().into(),
+                    let (formulas, is_screen) = (self.formulas, self.target.screen().is_some());
+                    let write = |line: &mut String, text: &str| match is_screen {
+                        true => formulas.push(line, &text::shown(text)),
+                        false => formulas.push(line, text),
                     };
-                    self.line.push_str(&self.formulas.field(&text));
+                    self.forms.push(&mut self.line, x, write);
                 }
                 value => self.line.push_str(&quoted(&value.to_string())),
             }
@@ -124,6 +126,14 @@ impl Sink for Csv {
 }
 
 impl Formulas {
+    /// Appends a text as a field.
+    fn push(self, line: &mut String, text: &str) {
+        match is_a_field(text) {
+            true => line.push_str(text),
+            false => line.push_str(&self.field(text)),
+        }
+    }
+
     /// A text as a field. A leading tab or line break is skipped by some programs before they look
     /// for a formula (OWASP, "CSV Injection").
     fn field(self, text: &str) -> String {

@@ -10,7 +10,7 @@
 
 use weir_model::{Batch, Type, Value};
 
-use crate::line::{Timestamps, is_plain, push, push_int};
+use crate::line::{TextForms, Timestamps, is_plain, push, push_int};
 use crate::{ResultSchema, Sink, SinkError, SinkFormat, Target, json, text};
 
 /// `--format delta`.
@@ -27,6 +27,7 @@ fn open(answer: ResultSchema, target: Target) -> Result<Box<dyn Sink>, SinkError
         target,
         line: String::new(),
         timestamps: Timestamps::default(),
+        forms: TextForms::default(),
     }))
 }
 
@@ -35,6 +36,7 @@ struct Deltas {
     target: Target,
     line: String,
     timestamps: Timestamps,
+    forms: TextForms,
 }
 
 impl Deltas {
@@ -55,15 +57,13 @@ impl Deltas {
                 self.line.push_str(", ");
             }
             match column.value(row) {
+                Value::Null => self.line.push_str("NULL"),
                 Value::Int(x) if self.answer.schema[i].ty == Type::Time => {
                     self.timestamps.push(&mut self.line, x)
                 }
                 Value::Int(x) => push_int(&mut self.line, x),
                 Value::Float(x) => push(&mut self.line, format_args!("{x:?}")),
-                Value::Text(x) if needs_quotes(x.as_str()) => {
-                    json::push_text(&mut self.line, x.as_str())
-                }
-                Value::Text(x) if is_plain(x.as_str(), b"") => self.line.push_str(x.as_str()),
+                Value::Text(x) => self.forms.push(&mut self.line, x, push_text),
                 value => self.line.push_str(&text::shown(&value.to_string())),
             }
         }
@@ -82,6 +82,15 @@ impl Sink for Deltas {
 
     fn flush(&mut self) -> Result<(), SinkError> {
         self.target.flush()
+    }
+}
+
+/// Appends a text, quoted where it would be ambiguous.
+fn push_text(line: &mut String, text: &str) {
+    match () {
+        () if needs_quotes(text) => json::push_text(line, text),
+        () if is_plain(text, b"") => line.push_str(text),
+        () => line.push_str(&text::shown(text)),
     }
 }
 

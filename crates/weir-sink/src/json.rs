@@ -16,7 +16,7 @@
 
 use weir_model::{Batch, Shape, Type, Value};
 
-use crate::line::{Timestamps, is_plain, push, push_int};
+use crate::line::{TextForms, Timestamps, is_plain, push, push_int};
 use crate::{Incomplete, InstantUnit, ResultSchema, Sink, SinkError, SinkFormat, Target, text};
 
 /// `--format json`.
@@ -38,6 +38,7 @@ struct Json {
     target: Target,
     line: String,
     timestamps: Timestamps,
+    forms: TextForms,
     /// The end of each line.
     end: String,
 }
@@ -56,6 +57,7 @@ impl Json {
             target,
             line: String::new(),
             timestamps: Timestamps::default(),
+            forms: TextForms::default(),
             end: "}\n".to_owned(),
         }
     }
@@ -75,6 +77,7 @@ impl Json {
             self.line.push_str(&self.keys[i]);
             match column.value(row) {
                 Value::Int(x) if self.answer.schema[i].ty == Type::Time => self.push_timestamp(x),
+                Value::Text(x) => self.forms.push(&mut self.line, x, push_text),
                 value => push_value(&mut self.line, &value),
             }
         }

@@ -2,7 +2,7 @@
 
 use std::fmt::{Display, Write};
 
-use weir_model::NANOS_PER_SECOND;
+use weir_model::{NANOS_PER_SECOND, Symbol};
 
 use crate::{InstantUnit, time};
 
@@ -43,13 +43,10 @@ impl Timestamps {
             (self.second, self.whole) = (second, text);
         }
         line.push_str(&self.whole);
-        let mut fraction = *b"000000000Z";
-        let mut rest = at_ns.rem_euclid(NANOS_PER_SECOND);
-        for digit in fraction[..FRACTION - 1].iter_mut().rev() {
-            *digit += (rest % 10) as u8;
-            rest /= 10;
-        }
-        line.push_str(std::str::from_utf8(&fraction).expect("digits are ASCII"));
+        // With a digit in front, all nine of the fraction are written.
+        let fraction = NANOS_PER_SECOND + at_ns.rem_euclid(NANOS_PER_SECOND);
+        line.push_str(&itoa::Buffer::new().format(fraction)[1..]);
+        line.push('Z');
     }
 
     /// Appends [`time::instant`].
@@ -61,9 +58,76 @@ impl Timestamps {
     }
 }
 
+/// Texts as a format writes them. Most texts recur, and their form is found once.
+pub(crate) struct TextForms {
+    /// By the symbol's number, modulo [`TextForms::ENTRIES`].
+    forms: Vec<(Symbol, String)>,
+}
+
+impl Default for TextForms {
+    fn default() -> TextForms {
+        TextForms {
+            forms: vec![Default::default(); TextForms::ENTRIES],
+        }
+    }
+}
+
+impl TextForms {
+    const ENTRIES: usize = 256;
+
+    /// Longer forms are not stored.
+    const BYTES_MAX: usize = 256;
+
+    /// Appends the form of a text: what `write` appends, which depends on the text only, and is
+    /// never nothing.
+    #[inline]
+    pub(crate) fn push(
+        &mut self,
+        line: &mut String,
+        text: Symbol,
+        write: impl FnOnce(&mut String, &str),
+    ) {
+        let (of, form) = &mut self.forms[text.id() as usize % TextForms::ENTRIES];
+        if *of == text && !form.is_empty() {
+            line.push_str(form);
+            return;
+        }
+        let begin = line.len();
+        write(line, text.as_str());
+        let written = &line[begin..];
+        if written.len() <= TextForms::BYTES_MAX {
+            *of = text;
+            form.clear();
+            form.push_str(written);
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_text_has_its_own_form() {
+        let mut forms = TextForms::default();
+        let long = "x".repeat(2 * TextForms::BYTES_MAX);
+        // More texts than entries, each of them twice in a row and twice apart.
+        let names: Vec<String> = (0..3 * TextForms::ENTRIES)
+            .map(|n| format!("vm{n}"))
+            .collect();
+        let names: Vec<&str> = names
+            .iter()
+            .map(String::as_str)
+            .chain([&*long, ""])
+            .collect();
+        for name in names.iter().flat_map(|name| [name; 2]).chain(&names) {
+            let mut line = String::from("=");
+            forms.push(&mut line, Symbol::new(name), |line, text| {
+                push(line, format_args!("<{text}>"))
+            });
+            assert_eq!(line, format!("=<{name}>"));
+        }
+    }
 
     #[test]
     fn timestamps_are_those_of_the_calendar() {

@@ -9,6 +9,7 @@ use std::cmp::Ordering;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
+use foldhash::fast::RandomState;
 use weir_model::{Batch, Column, Nanos, Schema, Value};
 
 /// The default of the largest memory of one view's rows, in bytes.
@@ -20,7 +21,7 @@ const ROW_BYTES: usize = 64;
 /// A multiset of rows. Rows that exceed its memory are omitted and counted.
 #[derive(Clone, Debug)]
 pub struct RelationView {
-    rows: HashMap<Box<[Value]>, i64>,
+    rows: HashMap<Box<[Value]>, i64, RandomState>,
     bytes: usize,
     bytes_max: usize,
     omitted: i64,
@@ -47,7 +48,7 @@ impl RelationView {
     /// An empty relation whose rows take at most `bytes_max` bytes.
     pub fn new(bytes_max: usize) -> RelationView {
         RelationView {
-            rows: HashMap::new(),
+            rows: HashMap::default(),
             bytes: 0,
             bytes_max,
             omitted: 0,
