@@ -41,8 +41,8 @@ use weir_runtime::service::ServiceStatus;
 use weir_runtime::tally_file::TallyFile;
 use weir_sink::metrics::Family;
 
-/// The maximum sleep of the loop when there is no work.
-const POLL_INTERVAL: Duration = Duration::from_millis(10);
+/// The maximum sleep of the loop; taps and the uplink wake it when they have something.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// The interval at which counters, the status and the budget are processed; that of the status is
 /// at least a heartbeat.

@@ -10,8 +10,10 @@ use weir_wire::{EventQueue, FleetClock, NextEvent, ServerEvent};
 use super::Monitor;
 use weir_runtime::run_loop::Stop;
 
-/// The maximum sleep of the loop without events; clocks and limits are checked as often.
-const POLL_INTERVAL: Duration = Duration::from_millis(10);
+/// The maximum sleep of the loop; clocks, limits and signals are checked as often. It is longer
+/// than the default interval of heartbeats, so that a step of time is made when the messages have
+/// arrived, and not just before.
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The minimum interval between steps of time, so that the heartbeats of a thousand agents do not
 /// cause a thousand steps: a part of the interval of heartbeats, within bounds. A step visits all
@@ -46,13 +48,22 @@ pub fn run(
     handle: &mut dyn FnMut(&mut Monitor, LoopEvent, Nanos),
 ) -> Option<i32> {
     let mut ticked = Nanos::MIN;
+    // Whether events were processed since the last step of time.
+    let mut is_due = false;
     loop {
         let tick_ns = monitor.options.heartbeat / TICKS_OF_HEARTBEAT;
         let tick_ns = tick_ns.clamp(*TICKS_NS.start(), *TICKS_NS.end());
-        let mut timeout = POLL_INTERVAL;
+        let mut timeout = match is_due {
+            true => {
+                let since = clock.now().saturating_sub(ticked).max(0);
+                Duration::from_nanos(tick_ns.saturating_sub(since).max(0) as u64)
+            }
+            false => POLL_INTERVAL,
+        };
         for _ in 0..TURN {
             match events.next(timeout) {
                 NextEvent::Event(event) => {
+                    is_due = true;
                     let now = clock.now();
                     if let Some(asked) = monitor.take(event, now) {
                         handle(monitor, LoopEvent::Request(asked), now);
@@ -70,7 +81,7 @@ pub fn run(
         let now = clock.now();
         // A clock that was set back does not delay the next step.
         if now < ticked || now.saturating_sub(ticked) >= tick_ns {
-            ticked = now;
+            (ticked, is_due) = (now, false);
             handle(monitor, LoopEvent::Received, now);
             monitor.tick(now);
             handle(monitor, LoopEvent::Advanced, now);

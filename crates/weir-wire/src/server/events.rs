@@ -1,8 +1,10 @@
 //! [`EventQueue`]: the queue of network events for the monitor's thread.
 
-use std::time::Duration;
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::{self, Thread};
+use std::time::{Duration, Instant};
 
-use tokio::runtime::{Builder, Runtime};
 use tokio::sync::mpsc;
 
 use crate::ServerEvent;
@@ -11,8 +13,15 @@ use crate::ServerEvent;
 #[derive(Debug)]
 pub struct EventQueue {
     receiver: mpsc::Receiver<ServerEvent>,
-    /// Only used to wait with a timeout.
-    runtime: Runtime,
+}
+
+/// Wakes the thread that waits for an event.
+struct Waiter(Thread);
+
+impl Wake for Waiter {
+    fn wake(self: Arc<Waiter>) {
+        self.0.unpark();
+    }
 }
 
 /// The result of waiting.
@@ -31,17 +40,10 @@ impl EventQueue {
     /// this is for tests and simulations without a network.
     pub fn channel(capacity: usize) -> (mpsc::Sender<ServerEvent>, EventQueue) {
         let (send, receiver) = mpsc::channel(capacity.max(1));
-        let runtime = Builder::new_current_thread()
-            .enable_time()
-            .build()
-            .expect("a runtime without the network needs no system resources");
-        (send, EventQueue { receiver, runtime })
+        (send, EventQueue { receiver })
     }
 
-    /// The next event; waits for at most `wait_max`.
-    ///
-    /// # Panics
-    /// Inside an asynchronous task.
+    /// The next event; waits for at most `wait_max`. It blocks the thread.
     pub fn next(&mut self, wait_max: Duration) -> NextEvent {
         match self.receiver.try_recv() {
             Ok(event) => return NextEvent::Event(event),
@@ -51,14 +53,21 @@ impl EventQueue {
             }
             Err(mpsc::error::TryRecvError::Empty) => {}
         }
-        let receiver = &mut self.receiver;
-        let waited = self
-            .runtime
-            .block_on(async { tokio::time::timeout(wait_max, receiver.recv()).await });
-        match waited {
-            Ok(Some(event)) => NextEvent::Event(event),
-            Ok(None) => NextEvent::Ended,
-            Err(_) => NextEvent::Timeout,
+        // A runtime with a clock costs more than most events.
+        let until = Instant::now().checked_add(wait_max);
+        let waker = Waker::from(Arc::new(Waiter(thread::current())));
+        let mut context = Context::from_waker(&waker);
+        loop {
+            match self.receiver.poll_recv(&mut context) {
+                Poll::Ready(Some(event)) => return NextEvent::Event(event),
+                Poll::Ready(None) => return NextEvent::Ended,
+                Poll::Pending => {}
+            }
+            match until.map(|until| until.saturating_duration_since(Instant::now())) {
+                Some(Duration::ZERO) => return NextEvent::Timeout,
+                Some(rest) => thread::park_timeout(rest),
+                None => thread::park(),
+            }
         }
     }
 }

@@ -290,6 +290,7 @@ impl<'a> Connection<'a> {
                 state.events_bytes -= bytes;
                 return Err(not_read());
             }
+            self.shared.listener.unpark();
             if is_welcome {
                 state.monitors_reported = monitors;
             }

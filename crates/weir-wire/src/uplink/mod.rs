@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::thread::JoinHandle;
+use std::thread::{JoinHandle, Thread};
 use std::time::Duration;
 
 use prost::Message;
@@ -76,10 +76,13 @@ pub struct UplinkOptions {
     pub silence_max: Duration,
     /// How long closing waits for acks.
     pub shutdown_timeout: Duration,
+    /// The thread that is unparked after each event.
+    pub listener: Thread,
 }
 
 impl UplinkOptions {
-    /// With default limits: 32 MiB in memory, and 1 GiB on disk if there is a directory.
+    /// With default limits: 32 MiB in memory, and 1 GiB on disk if there is a directory. The
+    /// calling thread is the listener.
     pub fn new(dial: Dial, hello: Hello, now: UplinkTime) -> UplinkOptions {
         UplinkOptions {
             dial,
@@ -96,6 +99,7 @@ impl UplinkOptions {
             retry_min: Duration::from_millis(100),
             silence_max: Duration::from_secs(20),
             shutdown_timeout: Duration::from_secs(2),
+            listener: std::thread::current(),
         }
     }
 }
@@ -174,6 +178,8 @@ struct Shared {
     /// The uplink is closing.
     ending: Notify,
     clock: Arc<Clock>,
+    /// [`UplinkOptions::listener`].
+    listener: Thread,
 }
 
 struct State {
@@ -263,6 +269,7 @@ impl Uplink {
             disk_ready: Notify::new(),
             ending: Notify::new(),
             clock: Arc::new(Clock::new()),
+            listener: options.listener.clone(),
         });
         let (events, orders) = sync_channel(EVENTS_MAX);
         let now = options.now.clone();

@@ -60,6 +60,7 @@ async fn reconnect(options: &UplinkOptions, shared: &Shared, orders: &SyncSender
         let order = UplinkEvent::Disconnected(why);
         // A full channel holds the same news already, and one without a reader needs none.
         let _ = orders.try_send(QueuedEvent { order, monitors });
+        shared.listener.unpark();
         if started.elapsed() > STEADY {
             attempts = Attempts {
                 dial: attempts.dial,
