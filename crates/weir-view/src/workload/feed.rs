@@ -13,6 +13,7 @@ use weir_tap::ebpf::streams::fileio;
 use weir_workload::files::FileCharacteriser;
 use weir_workload::{CountScopes, LostRequest, RequestEvent, Subject, Unseen};
 
+use super::delivery::{Delivery, Event, Worker};
 use super::files::{self, FileRows};
 use super::rows::{Row, Rows};
 use super::selection::WorkloadSelection;
@@ -117,7 +118,8 @@ impl EventFeed {
         })
     }
 
-    /// Passes every event to `reader`, until the sources end, it returns false, or `stop`.
+    /// Passes every event to `reader`, until the sources end, it returns false, or `stop`. A thread
+    /// of its own delivers the events of a recording while others are read.
     ///
     /// # Errors
     /// When a source fails; earlier events were delivered.
@@ -127,8 +129,17 @@ impl EventFeed {
         progress: ProgressKind,
         stop: &Stop,
     ) -> Result<RunReport, Failure> {
+        source::drop_privileges(&self.args, &self.inputs, Files::Open)?;
+        let (delivery, worker) = match self.args.is_live() {
+            true => (Delivery::Here(reader.clone()), None),
+            false => {
+                let (delivery, worker) = Delivery::beside(reader.clone())?;
+                (delivery, Some(worker))
+            }
+        };
         let sink = Pour {
-            reader: reader.clone(),
+            delivery,
+            events: Vec::new(),
             selection: self.selection,
             unseen: Unseen::default(),
             scopes: CountScopes::default(),
@@ -143,42 +154,48 @@ impl EventFeed {
             changes: None,
             counts: Arc::default(),
         };
-        source::drop_privileges(&self.args, &self.inputs, Files::Open)?;
         let disks = self.query.map(|id| Show::new(id, Box::new(sink)));
         let files = self.files.map(|(id, rows)| Show::new(id, Box::new(rows)));
         let shows = disks.into_iter().chain(files).collect();
-        run_loop::run(self.engine, self.inputs, shows, options, stop)
+        let ran = run_loop::run(self.engine, self.inputs, shows, options, stop);
+        worker.into_iter().for_each(Worker::finish);
+        ran
     }
 }
 
 /// Passes rows to a reader.
 struct Pour<R> {
-    reader: Arc<Mutex<R>>,
+    delivery: Delivery<R>,
+    /// The events of a batch.
+    events: Vec<Event>,
     selection: WorkloadSelection,
     unseen: Unseen,
     scopes: CountScopes,
 }
 
-impl<R: EventConsumer> Sink for Pour<R> {
+impl<R: EventConsumer + 'static> Sink for Pour<R> {
     fn write(&mut self, batch: &Batch) -> Result<(), SinkError> {
         let rows = Rows::new(batch);
-        let mut reader = self.reader.lock().expect("no panic while held");
+        let (selection, events) = (&self.selection, &mut self.events);
         let mut pass = |subject: Subject, process, event| {
-            !self.selection.has(&subject) || reader.take_of(subject, process, event)
+            if selection.has(&subject) {
+                events.push((subject, process, event));
+            }
         };
         for row in (0..batch.len()).filter_map(|row| rows.row(row)) {
             // The ends of earlier requests that it implies come first.
-            let lost = lost(&mut self.unseen, &mut self.scopes, &row);
             let ts = row.event.ts();
-            let mut lost = lost.into_iter();
-            let all = lost.all(|(of, id)| pass(of, row.process, RequestEvent::Lost { ts, id }));
-            if !all || !pass(row.subject, row.process, row.event) {
-                return Err(SinkError::Closed {
-                    name: "the reader".into(),
-                });
+            for (of, id) in lost(&mut self.unseen, &mut self.scopes, &row) {
+                pass(of, row.process, RequestEvent::Lost { ts, id });
             }
+            pass(row.subject, row.process, row.event);
         }
-        Ok(())
+        match self.delivery.deliver(&mut self.events) {
+            true => Ok(()),
+            false => Err(SinkError::Closed {
+                name: "the reader".into(),
+            }),
+        }
     }
 }
 

@@ -6,6 +6,7 @@
 //! [`EventFeed`] runs it and converts its rows to [`Subject`](weir_workload::Subject)s and
 //! [`RequestEvent`](weir_workload::RequestEvent)s, in timestamp order.
 
+mod delivery;
 mod feed;
 pub mod files;
 pub mod json;

@@ -6,9 +6,15 @@
 //! not matter. A chain counts as a run from [`RUN_MIN`] requests on, so that random requests do not
 //! form runs by chance.
 
+mod recency;
+mod regions;
+
 use std::ops::Range;
 
 use weir_model::Op;
+
+use recency::Recency;
+use regions::Regions;
 
 /// The smallest number of requests of a run.
 pub const RUN_MIN: u64 = 4;
@@ -85,8 +91,13 @@ struct Index {
     ends: [u32; PLACES],
     /// Where a request at the same distance as the last one begins.
     nexts: [u32; PLACES],
-    /// [`Run::seen`], of runs with [`Index::IS_RUN`].
+    /// [`Run::seen`], of runs with [`Index::IS_RUN`]; 0 without a chain.
     seen: [u64; PLACES],
+    /// Where the sectors above are: most random requests are not near any of them.
+    regions: Regions,
+    /// Candidates and runs by the time of their last request.
+    candidates: Recency,
+    runs: Recency,
 }
 
 /// The relation of a request to the chains.
@@ -155,6 +166,9 @@ impl Default for Index {
             ends: [0; PLACES],
             nexts: [0; PLACES],
             seen: [0; PLACES],
+            regions: Regions::default(),
+            candidates: Recency::default(),
+            runs: Recency::default(),
         }
     }
 }
@@ -166,11 +180,65 @@ impl Index {
     /// Entries that are compared at once.
     const BLOCK: usize = 16;
 
+    /// Stores a chain that had the last request.
     fn set(&mut self, at: usize, run: &Run) {
+        self.clear(at);
         self.firsts[at] = run.first as u32;
         self.ends[at] = run.end as u32;
         self.nexts[at] = (run.first + run.stride.unwrap_or(0)) as u32;
         self.seen[at] = run.seen | if run.is_run() { Index::IS_RUN } else { 0 };
+        for sector in self.sectors(at) {
+            self.regions.add(sector);
+        }
+        self.list(at).push(at);
+    }
+
+    /// Removes a chain.
+    fn clear(&mut self, at: usize) {
+        if self.seen[at] != 0 {
+            for sector in self.sectors(at) {
+                self.regions.remove(sector);
+            }
+            self.list(at).remove(at);
+            self.seen[at] = 0;
+        }
+    }
+
+    /// Moves a chain to a place without one.
+    fn rename(&mut self, from: usize, to: usize) {
+        for sectors in [&mut self.firsts, &mut self.ends, &mut self.nexts] {
+            sectors[to] = sectors[from];
+        }
+        self.list(from).rename(from, to);
+        self.seen[to] = std::mem::take(&mut self.seen[from]);
+    }
+
+    /// The sectors of a chain.
+    fn sectors(&self, at: usize) -> [u32; 3] {
+        [self.firsts[at], self.ends[at], self.nexts[at]]
+    }
+
+    /// The list of a chain.
+    fn list(&mut self, at: usize) -> &mut Recency {
+        match self.seen[at] & Index::IS_RUN {
+            0 => &mut self.candidates,
+            _ => &mut self.runs,
+        }
+    }
+
+    /// The oldest candidate, or the oldest chain if there are few candidates; `None` without
+    /// chains.
+    fn oldest(&self) -> Option<usize> {
+        let (candidate, run) = (self.candidates.oldest(), self.runs.oldest());
+        let (Some(of_candidates), Some(of_runs)) = (candidate, run) else {
+            return candidate.or(run);
+        };
+        let has_candidates = PLACES - self.runs.len() >= BEGINNINGS_MIN;
+        let is_older = self.seen[of_candidates] < self.seen[of_runs] & !Index::IS_RUN;
+        match has_candidates || is_older {
+            true => candidate,
+            false => run,
+        }
     }
 
     /// The blocks with a chain that the request may continue or repeat, or that begins at most
@@ -196,8 +264,7 @@ impl Runs {
     /// Adds a request.
     pub fn take(&mut self, op: Op, first: i64, sectors: i64) -> RunPosition {
         self.requests += 1;
-        let chains = self.index.blocks(first, sectors).flatten();
-        let found = self.look_for(op, first, sectors, chains);
+        let found = self.find(op, first, sectors);
         if let Some(at) = found.continued {
             return RunPosition {
                 continued: Some(self.go_on(at, first, sectors)),
@@ -217,6 +284,15 @@ impl Runs {
             continued: None,
             repeated: found.same.is_some(),
         }
+    }
+
+    /// The relation of a request to the chains.
+    fn find(&self, op: Op, first: i64, sectors: i64) -> Found {
+        if !self.index.regions.may_have_any(first, first + sectors) {
+            return Found::default();
+        }
+        let chains = self.index.blocks(first, sectors).flatten();
+        self.look_for(op, first, sectors, chains)
     }
 
     /// The relation of a request to the chains at these positions, which ascend.
@@ -327,8 +403,10 @@ impl Runs {
 
     /// Stores a request as a candidate, with the distance from the nearest one.
     fn begin(&mut self, op: Op, first: i64, sectors: i64, stride: Option<i64>) {
-        if self.runs.len() == PLACES {
-            self.evict();
+        if self.runs.len() == PLACES
+            && let Some(oldest) = self.index.oldest()
+        {
+            self.remove(oldest);
         }
         let run = Run {
             op,
@@ -345,29 +423,13 @@ impl Runs {
         self.runs.push(run);
     }
 
-    /// Removes the oldest candidate, or the oldest chain if there are few candidates.
-    fn evict(&mut self) {
-        let seen = &self.index.seen;
-        let runs: u64 = seen.iter().map(|seen| seen / Index::IS_RUN).sum();
-        let spare_runs = PLACES - runs as usize >= BEGINNINGS_MIN;
-        let mask = if spare_runs { u64::MAX } else { !Index::IS_RUN };
-        // Four minima at a time, which do not wait for each other.
-        let mut oldest = [u64::MAX; 4];
-        for (from, four) in (0..PLACES).step_by(4).zip(seen.chunks_exact(4)) {
-            for (offset, (oldest, seen)) in oldest.iter_mut().zip(four).enumerate() {
-                let position = (from + offset) as u64;
-                *oldest = (*oldest).min((seen & mask) * PLACES as u64 + position);
-            }
-        }
-        let oldest = oldest.into_iter().min().expect("there are four");
-        self.remove(oldest as usize % PLACES);
-    }
-
     /// Removes a chain; the last one takes its place.
     fn remove(&mut self, at: usize) {
         self.runs.swap_remove(at);
-        if let Some(moved) = self.runs.get(at) {
-            self.index.set(at, moved);
+        self.index.clear(at);
+        let last = self.runs.len();
+        if at < last {
+            self.index.rename(last, at);
         }
     }
 }
@@ -408,6 +470,15 @@ mod tests {
         }
     }
 
+    /// The chain to be removed next, of all.
+    fn oldest(runs: &Runs) -> Option<usize> {
+        let candidates = runs.runs.iter().filter(|run| !run.is_run()).count();
+        let spares_runs = PLACES - (runs.runs.len() - candidates) >= BEGINNINGS_MIN;
+        let places = (0..runs.runs.len()).map(|at| (&runs.runs[at], at));
+        let oldest = places.min_by_key(|(run, _)| (spares_runs && run.is_run(), run.seen));
+        oldest.map(|(_, at)| at)
+    }
+
     #[test]
     fn the_index_finds_what_a_search_of_all_chains_finds() {
         let mut continued = 0;
@@ -415,12 +486,12 @@ mod tests {
             let (mut runs, mut load) = (Runs::default(), Load::new(seed));
             for _ in 0..1_000 {
                 let (op, first) = load.request();
-                let indexed = runs.index.blocks(first, 8).flatten();
-                let found = runs.look_for(op, first, 8, indexed);
+                let found = runs.find(op, first, 8);
                 let all = runs.look_for(op, first, 8, 0..runs.runs.len());
                 assert_eq!(found, all, "seed {seed}");
                 continued += usize::from(found.continued.is_some());
                 runs.take(op, first, 8);
+                assert_eq!(runs.index.oldest(), oldest(&runs), "seed {seed}");
             }
         }
         assert!(continued > 10_000, "{continued}");
