@@ -1,15 +1,21 @@
 //! [`convert`]: converts a trace to another format.
 
+use std::panic::resume_unwind;
 use std::path::Path;
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::thread;
 use std::time::Duration;
 
-use weir_model::Demand;
 use weir_model::event::IO_PAIRS;
+use weir_model::{Batch, Demand};
 
 use super::{
     FORMATS, Format, FormatReader, Header, Input, Trace, TraceOptions, TraceWriter, named,
 };
-use crate::{EventCount, RECORDING, TapError, TapEvent};
+use crate::{EventCount, RECORDING, Tap, TapError, TapEvent};
+
+/// The number of batches that were read and wait to be written.
+const BATCHES_MAX: usize = 4;
 
 /// The result of a conversion.
 #[derive(Debug)]
@@ -51,25 +57,22 @@ pub fn convert(
     };
     let mut tap = trace.start(&[Demand::whole(&header.stream)])?;
     let mut writer = written.writer(to, &header)?;
-    let mut rows = 0;
-    loop {
-        let events = match tap.next(Duration::MAX) {
-            Err(TapError::Cancelled { .. }) => break,
-            events => events?,
-        };
-        match events {
-            TapEvent::Rows { batch, .. } => {
-                rows += batch.len() as u64;
+    let (read, written) = thread::scope(|scope| {
+        let (batches, received) = sync_channel::<Batch>(BATCHES_MAX);
+        let writing = scope.spawn(move || {
+            for batch in received {
                 writer.write(&batch)?;
-                if !progress(tap.progress().unwrap_or(0.0)) {
-                    break;
-                }
             }
-            // No fold was requested.
-            TapEvent::Folded { .. } | TapEvent::Heartbeat(_) | TapEvent::Quiet => {}
-            TapEvent::End => break,
-        }
-    }
+            Ok(writer)
+        });
+        let read = read_all(&mut *tap, &batches, progress);
+        drop(batches);
+        let written = writing.join();
+        (read, written.unwrap_or_else(|panic| resume_unwind(panic)))
+    });
+    // A writer that failed is the reason why no more was read.
+    let mut writer: Box<dyn TraceWriter> = written?;
+    let rows = read?;
     let counts = tap.counts();
     writer.count(counts.clone());
     Ok(Converted {
@@ -78,6 +81,34 @@ pub fn convert(
         messages: tap.messages(),
         remarks: writer.finish()?,
     })
+}
+
+/// Reads all rows, up to the end of the trace, or until they are not received any more or
+/// `progress` ends it; returns their number.
+fn read_all(
+    tap: &mut dyn Tap,
+    batches: &SyncSender<Batch>,
+    progress: &mut dyn FnMut(f64) -> bool,
+) -> Result<u64, TapError> {
+    let mut rows = 0;
+    loop {
+        let events = match tap.next(Duration::MAX) {
+            Err(TapError::Cancelled { .. }) => return Ok(rows),
+            events => events?,
+        };
+        match events {
+            TapEvent::Rows { batch, .. } => {
+                rows += batch.len() as u64;
+                let is_received = batches.send(batch).is_ok();
+                if !is_received || !progress(tap.progress().unwrap_or(0.0)) {
+                    return Ok(rows);
+                }
+            }
+            // No fold was requested.
+            TapEvent::Folded { .. } | TapEvent::Heartbeat(_) | TapEvent::Quiet => {}
+            TapEvent::End => return Ok(rows),
+        }
+    }
 }
 
 /// The format of a file written to `path`: the one called `format`, or the one with the file's
