@@ -167,7 +167,11 @@ impl OpenTap {
                 };
                 feed.run();
             }
-            Err(error) => drop(failed.set(error.text())),
+            Err(error) => {
+                let _ = failed.set(error.text());
+                drop(messages);
+                listener.unpark();
+            }
         };
         let name = thread::Builder::new().name("tap".into());
         let started = name.spawn(run);

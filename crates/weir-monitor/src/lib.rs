@@ -288,6 +288,8 @@ pub struct Monitor {
     save_soon: bool,
     /// The state of the recovery after a restart.
     recovery: Recovery,
+    /// When the next step of time is due at the latest, for what its caller has to send.
+    step_by: Option<Nanos>,
 }
 
 impl Monitor {
@@ -337,6 +339,7 @@ impl Monitor {
             saved_any: false,
             save_soon: false,
             recovery: Recovery::none(),
+            step_by: None,
         }
     }
 

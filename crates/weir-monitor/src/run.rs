@@ -48,18 +48,12 @@ pub fn run(
     handle: &mut dyn FnMut(&mut Monitor, LoopEvent, Nanos),
 ) -> Option<i32> {
     let mut ticked = Nanos::MIN;
-    // Whether events were processed since the last step of time.
+    // Whether something has happened since the last step of time.
     let mut is_due = false;
     loop {
         let tick_ns = monitor.options.heartbeat / TICKS_OF_HEARTBEAT;
         let tick_ns = tick_ns.clamp(*TICKS_NS.start(), *TICKS_NS.end());
-        let mut timeout = match is_due {
-            true => {
-                let since = clock.now().saturating_sub(ticked).max(0);
-                Duration::from_nanos(tick_ns.saturating_sub(since).max(0) as u64)
-            }
-            false => POLL_INTERVAL,
-        };
+        let mut timeout = wait(monitor, clock.now(), ticked, tick_ns, is_due);
         for _ in 0..TURN {
             match events.next(timeout) {
                 NextEvent::Event(event) => {
@@ -69,7 +63,10 @@ pub fn run(
                         handle(monitor, LoopEvent::Request(asked), now);
                     }
                 }
-                NextEvent::Timeout => break,
+                NextEvent::Timeout => {
+                    is_due = true;
+                    break;
+                }
                 NextEvent::Ended => return end(monitor, clock, stop, handle),
             }
             timeout = Duration::ZERO;
@@ -79,9 +76,9 @@ pub fn run(
             }
         }
         let now = clock.now();
-        // A clock that was set back does not delay the next step.
         if now < ticked || now.saturating_sub(ticked) >= tick_ns {
             (ticked, is_due) = (now, false);
+            monitor.step_by = None;
             handle(monitor, LoopEvent::Received, now);
             monitor.tick(now);
             handle(monitor, LoopEvent::Advanced, now);
@@ -90,6 +87,18 @@ pub fn run(
             return end(monitor, clock, stop, handle);
         }
     }
+}
+
+/// How long the loop may sleep at `now` after the step at `ticked`.
+fn wait(monitor: &Monitor, now: Nanos, ticked: Nanos, tick_ns: Nanos, is_due: bool) -> Duration {
+    let first = ticked.saturating_add(tick_ns);
+    let due = is_due
+        .then_some(first)
+        .or(monitor.step_by.map(|at| at.max(first)));
+    let rest = due.map_or(Nanos::MAX, |due| due.saturating_sub(now));
+    // A clock that was set back does not delay the next step.
+    let rest = if now < ticked { 0 } else { rest.max(0) };
+    POLL_INTERVAL.min(Duration::from_nanos(rest as u64))
 }
 
 fn end(
@@ -103,4 +112,11 @@ fn end(
     monitor.tick(now);
     monitor.save_and_wait(now);
     stop.signal()
+}
+
+impl Monitor {
+    /// Requests a step of time at `at`, or earlier; until the next step.
+    pub(crate) fn step_by(&mut self, at: Nanos) {
+        self.step_by = Some(self.step_by.map_or(at, |by| by.min(at)));
+    }
 }

@@ -9,7 +9,7 @@ use std::fs::File;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, channel, sync_channel};
-use std::thread::JoinHandle;
+use std::thread::{self, JoinHandle, Thread};
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -231,11 +231,12 @@ impl Writer {
         let (jobs, waiting) = sync_channel::<Job>(1);
         let (results, done) = channel();
         let at = dir.to_owned();
-        let thread = std::thread::spawn(move || {
+        let thread = thread::spawn(move || {
             for job in waiting {
                 if results.send(save(&at, &job)).is_err() {
                     return;
                 }
+                job.caller.unpark();
             }
         });
         Writer::Thread {
@@ -250,6 +251,8 @@ impl Writer {
 struct Job {
     checkpoint: Vec<u8>,
     first: Vec<PathBuf>,
+    /// Unparked when it is done.
+    caller: Thread,
 }
 
 impl State {
@@ -318,11 +321,16 @@ impl State {
     }
 
     /// Starts to save a checkpoint, once `first` are on disk; only after [`State::saved`] returned
-    /// the result of the previous one.
+    /// the result of the previous one. The calling thread is unparked when it is saved.
     pub fn save(&mut self, saved: &Saved, first: Vec<PathBuf>) {
         assert!(!self.busy, "one checkpoint after the other");
         let checkpoint = serde_json::to_vec(saved).expect("numbers and texts are JSON");
-        let job = Job { checkpoint, first };
+        let caller = thread::current();
+        let job = Job {
+            checkpoint,
+            first,
+            caller,
+        };
         self.busy = match &mut self.writer {
             Writer::Thread { jobs, .. } => jobs.as_ref().expect("it is open").send(job).is_ok(),
             Writer::Caller { waiting, .. } => {

@@ -130,6 +130,7 @@ impl Upstream {
             self.status_at = now;
             self.send_status(monitor);
         }
+        monitor.step_by(self.sent_at.saturating_add(self.heartbeat));
     }
 
     /// Writes how many requests were received to disk: to be called before the agents of the site

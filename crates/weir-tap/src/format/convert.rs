@@ -59,17 +59,22 @@ pub fn convert(
     let mut writer = written.writer(to, &header)?;
     let (read, written) = thread::scope(|scope| {
         let (batches, received) = sync_channel::<Batch>(BATCHES_MAX);
-        let writing = scope.spawn(move || {
+        let write = move || {
             for batch in received {
                 writer.write(&batch)?;
             }
             Ok(writer)
-        });
+        };
+        let writing = thread::Builder::new().spawn_scoped(scope, write);
+        let writing = writing.map_err(|error| TapError::File {
+            path: to.to_owned(),
+            error,
+        })?;
         let read = read_all(&mut *tap, &batches, progress);
         drop(batches);
         let written = writing.join();
-        (read, written.unwrap_or_else(|panic| resume_unwind(panic)))
-    });
+        Ok::<_, TapError>((read, written.unwrap_or_else(|panic| resume_unwind(panic))))
+    })?;
     // A writer that failed is the reason why no more was read.
     let mut writer: Box<dyn TraceWriter> = written?;
     let rows = read?;

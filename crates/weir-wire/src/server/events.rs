@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tokio::sync::mpsc;
 
@@ -29,7 +29,7 @@ impl Wake for Waiter {
 pub enum NextEvent {
     /// An event.
     Event(ServerEvent),
-    /// No event within the wait time.
+    /// No event within the wait time, or before another thread unparked this one.
     Timeout,
     /// The server has stopped.
     Ended,
@@ -43,7 +43,7 @@ impl EventQueue {
         (send, EventQueue { receiver })
     }
 
-    /// The next event; waits for at most `wait_max`. It blocks the thread.
+    /// The next event; waits for at most `wait_max`, or until another thread unparks this one.
     pub fn next(&mut self, wait_max: Duration) -> NextEvent {
         match self.receiver.try_recv() {
             Ok(event) => return NextEvent::Event(event),
@@ -54,21 +54,17 @@ impl EventQueue {
             Err(mpsc::error::TryRecvError::Empty) => {}
         }
         // A runtime with a clock costs more than most events.
-        let until = Instant::now().checked_add(wait_max);
         let waker = Waker::from(Arc::new(Waiter(thread::current())));
         let mut context = Context::from_waker(&waker);
-        loop {
+        for is_first in [true, false] {
             match self.receiver.poll_recv(&mut context) {
                 Poll::Ready(Some(event)) => return NextEvent::Event(event),
                 Poll::Ready(None) => return NextEvent::Ended,
+                Poll::Pending if is_first => thread::park_timeout(wait_max),
                 Poll::Pending => {}
             }
-            match until.map(|until| until.saturating_duration_since(Instant::now())) {
-                Some(Duration::ZERO) => return NextEvent::Timeout,
-                Some(rest) => thread::park_timeout(rest),
-                None => thread::park(),
-            }
         }
+        NextEvent::Timeout
     }
 }
 

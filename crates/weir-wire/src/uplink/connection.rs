@@ -224,7 +224,11 @@ impl<'a> Connection<'a> {
         match received.message.body {
             Some(MonitorMessage::Pong(pong)) => self.take_pong(pong),
             Some(MonitorMessage::Ack(number)) => match self.shared.lock().outbox.ack(number) {
-                true => Ok(()),
+                true => {
+                    // It may wait for room.
+                    self.shared.listener.unpark();
+                    Ok(())
+                }
                 false => Err(format!(
                     "the monitor at {address} violates the protocol: it acknowledges message {number}, which \
                      was never sent"

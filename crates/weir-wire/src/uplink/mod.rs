@@ -76,7 +76,7 @@ pub struct UplinkOptions {
     pub silence_max: Duration,
     /// How long closing waits for acks.
     pub shutdown_timeout: Duration,
-    /// The thread that is unparked after each event.
+    /// The thread that is unparked after each event, and when messages are acknowledged.
     pub listener: Thread,
 }
 
