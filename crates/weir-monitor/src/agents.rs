@@ -101,6 +101,8 @@ pub struct AgentState {
     pub state: (HostState, Nanos),
     /// The processed requests of earlier processes, by outcome.
     past: VecDeque<(u64, HashMap<ChannelId, Account>)>,
+    /// The processes that have ended, by the hello of the current one.
+    has_ended: Vec<u64>,
 }
 
 /// How an agent is counted in the channels that it runs.
@@ -183,6 +185,7 @@ impl AgentState {
             banned: None,
             state: (HostState::Down, now),
             past: VecDeque::new(),
+            has_ended: Vec::new(),
         }
     }
 
@@ -366,12 +369,19 @@ impl AgentState {
         lost
     }
 
-    /// Records a process of which no message was processed.
-    pub fn add_process(&mut self, instance: u64) {
-        let known = self.past.iter().any(|(past, _)| *past == instance);
-        if !known && instance != self.instance {
+    /// Records the processes that the current one reports as earlier ones. Of some of them no
+    /// message was processed.
+    pub fn set_earlier(&mut self, earlier: &[EarlierProcess]) {
+        let instances = earlier.iter().map(|process| process.instance);
+        self.has_ended = instances.filter(|i| *i != self.instance).collect();
+        for instance in self.has_ended.clone() {
             self.remember_past((instance, HashMap::new()));
         }
+    }
+
+    /// Whether the current process has reported that this one has ended.
+    pub fn has_ended(&self, instance: u64) -> bool {
+        self.has_ended.contains(&instance)
     }
 
     /// Adds the current process to the ended ones.
@@ -381,9 +391,15 @@ impl AgentState {
         self.remember_past(ended);
     }
 
-    /// Adds an ended process; above the limit, one without processed messages is removed, or else
-    /// the oldest.
+    /// Adds the accounts of an ended process, which may have been the present one before; above the
+    /// limit, one without processed messages is removed, or else the oldest.
     fn remember_past(&mut self, process: (u64, HashMap<ChannelId, Account>)) {
+        if let Some((_, known)) = self.past.iter_mut().find(|(past, _)| *past == process.0) {
+            for (channel, account) in process.1 {
+                known.entry(channel).or_default().add(account);
+            }
+            return;
+        }
         if self.past.len() >= PAST_MAX {
             let empty = self.past.iter().position(|(_, taken)| taken.is_empty());
             self.past.remove(empty.unwrap_or(0));

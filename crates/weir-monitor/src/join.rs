@@ -107,9 +107,9 @@ impl Monitor {
             0 => usize::MAX,
             bytes => usize::try_from(bytes).unwrap_or(usize::MAX),
         };
+        agent.set_earlier(&hello.earlier);
         for earlier in &hello.earlier {
             let agent = self.agents.get_mut(&id).expect("it is known");
-            agent.add_process(earlier.instance);
             for (channel, requests) in agent.lost_by(earlier) {
                 // The outcome of requests of an ended channel is no longer known.
                 if self.channels.get(channel).is_some() {
@@ -138,6 +138,11 @@ impl Monitor {
         }
         if agent.instance == joined.hello.instance {
             return Ok(id);
+        }
+        if agent.has_ended(joined.hello.instance) {
+            // Its hello was delayed: it would end the connection of the one that runs.
+            let why = "this process of the agent has ended, as a later one has reported";
+            return Err(Refusal::Failed(why.to_owned()));
         }
         // The connection of a killed process may still seem open; if messages arrived on it
         // recently, the new agent is another host of the same name.

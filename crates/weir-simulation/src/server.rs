@@ -55,6 +55,8 @@ pub struct Server {
     pub monitor: Monitor,
     /// What processes have delivered, by their instance.
     pub delivered: BTreeMap<u64, Delivered>,
+    /// The queries that failed, by name.
+    pub failed: BTreeMap<String, String>,
     sessions: BTreeMap<LinkId, Session>,
     budgets: TextBudgets,
 }
@@ -92,6 +94,7 @@ impl Server {
         let mut server = Server {
             monitor,
             delivered: BTreeMap::new(),
+            failed: BTreeMap::new(),
             sessions: BTreeMap::new(),
             budgets: TextBudgets::default(),
         };
@@ -192,6 +195,9 @@ impl Server {
     /// Advances time.
     pub fn tick(&mut self, now: Nanos) -> Vec<Action> {
         self.monitor.tick(now);
+        let failed = self.monitor.take_failed().into_iter();
+        self.failed
+            .extend(failed.map(|failed| (failed.name, failed.error.message)));
         self.orders(now)
     }
 

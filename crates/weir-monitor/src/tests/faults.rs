@@ -2,11 +2,41 @@
 
 use weir_model::Nanos;
 use weir_query::place::fleet::PlacementStrategy;
-use weir_wire::{AgentMessage, ChannelTally, EarlierProcess};
+use weir_wire::{AgentMessage, ChannelId, ChannelTally, EarlierProcess};
 
-use super::fleet::{Fleet, options, rows};
+use super::fleet::{Fleet, Link, options, rows};
 
 const QUERY: &str = "SELECT host, a FROM S [Range 100 ns]";
+
+/// Starts the query at an agent, and sends the rows of two requests.
+fn send_two(fleet: &mut Fleet, link: &mut Link) -> ChannelId {
+    let channel = link.starts()[0];
+    let at = fleet.now;
+    fleet.send(link, AgentMessage::started(channel, at));
+    let batch = rows("a", &[(at + 5, 1), (at + 6, 2)]);
+    fleet.send(link, AgentMessage::Rows { channel, batch });
+    channel
+}
+
+/// The tally of an earlier process.
+fn earlier(instance: u64, channel: ChannelId, produced: u64) -> EarlierProcess {
+    let channel = channel.0;
+    let tally = ChannelTally {
+        channel,
+        produced,
+        lost: 0,
+    };
+    EarlierProcess {
+        instance,
+        tallies: vec![tally],
+    }
+}
+
+/// The requests of the only agent that were in time, and that are lost.
+fn counted(fleet: &Fleet) -> (u64, u64) {
+    let agent = fleet.monitor.agents().next().expect("it is known");
+    (agent.account.in_time, agent.account.lost)
+}
 
 #[test]
 fn an_ended_agent_that_stays_connected_counts_as_responded() {
@@ -32,23 +62,47 @@ fn rows_of_a_query_that_ended_are_not_lost_when_their_agent_restarts() {
     let mut fleet = Fleet::new(options());
     let (query, _) = fleet.query(QUERY, PlacementStrategy::Rows);
     let mut link = fleet.join("a", 1);
-    let channel = link.starts()[0];
-    let at = fleet.now;
-    fleet.send(&mut link, AgentMessage::started(channel, at));
-    let batch = rows("a", &[(1_005, 1), (1_006, 2)]);
-    fleet.send(&mut link, AgentMessage::Rows { channel, batch });
+    let channel = send_two(&mut fleet, &mut link);
     fleet.monitor.stop(query, "cancelled");
     fleet.leave(&link);
-    let tally = ChannelTally {
-        channel: channel.0,
-        produced: 2,
-        lost: 0,
-    };
-    let earlier = EarlierProcess {
+    fleet.join_after("a", 2, vec![earlier(1, channel, 2)]);
+    assert_eq!(counted(&fleet), (2, 0));
+}
+
+#[test]
+fn a_delayed_hello_of_an_ended_process_does_not_replace_the_one_that_runs() {
+    let mut fleet = Fleet::new(options());
+    fleet.query(QUERY, PlacementStrategy::Rows);
+    let ended = EarlierProcess {
         instance: 1,
-        tallies: vec![tally],
+        tallies: Vec::new(),
     };
-    fleet.join_after("a", 2, vec![earlier]);
-    let agent = fleet.monitor.agents().next().expect("it is known");
-    assert_eq!((agent.account.in_time, agent.account.lost), (2, 0));
+    let mut link = fleet.join_after("a", 2, vec![ended.clone()]);
+    let channel = send_two(&mut fleet, &mut link);
+    // Longer than an agent that sends nothing is waited for.
+    fleet.tick(fleet.now + 200);
+    let refused = fleet.join("a", 1);
+    assert!(refused.welcome.is_err(), "{:?}", refused.welcome);
+    fleet.leave(&link);
+    fleet.join_after("a", 3, vec![ended, earlier(2, channel, 7)]);
+    assert_eq!(counted(&fleet), (2, 5));
+}
+
+#[test]
+fn rows_of_processes_that_alternate_are_not_lost() {
+    let mut fleet = Fleet::new(options());
+    fleet.query(QUERY, PlacementStrategy::Rows);
+    let channels: Vec<ChannelId> = [1, 2, 1]
+        .into_iter()
+        .map(|instance| {
+            let mut link = fleet.join("a", instance);
+            let channel = send_two(&mut fleet, &mut link);
+            fleet.leave(&link);
+            channel
+        })
+        .collect();
+    let processes = [(1, 5), (2, 2)];
+    let processes = processes.map(|(instance, sent)| earlier(instance, channels[0], sent));
+    fleet.join_after("a", 3, processes.into());
+    assert_eq!(counted(&fleet), (6, 1));
 }
