@@ -102,7 +102,11 @@ impl Monitor {
             Some(at) => config.split_at(at),
             None => (config, ""),
         };
-        let config = format!("idle = \"60 s\"\n{above}{tables}");
+        let idle = match above.contains("idle = ") {
+            true => "",
+            false => "idle = \"60 s\"\n",
+        };
+        let config = format!("{idle}{above}{tables}");
         let config = config.replace("HOME", home.path().to_str().unwrap());
         home.write("monitor.toml", &config);
         // Tokens and certificates are for the network; without them only this host is served.

@@ -18,8 +18,13 @@ const EACH_SECOND: &str = "Rstream(select vm, count(*) as n, sum(bytes) as total
 
 /// The monitor of a site. It waits for every agent, as all monitors of these tests.
 fn site(name: &str, upstream: &Monitor) -> Monitor {
+    configured_site("", name, upstream)
+}
+
+/// The same with a configuration.
+fn configured_site(config: &str, name: &str, upstream: &Monitor) -> Monitor {
     Monitor::configured(&format!(
-        "[upstream]\nmonitor = \"{}\"\nhost = \"{name}\"\n",
+        "{config}[upstream]\nmonitor = \"{}\"\nhost = \"{name}\"\n",
         upstream.address
     ))
 }
@@ -126,8 +131,9 @@ fn sites_answer_as_one_host_that_sees_everything() {
 
 #[test]
 fn what_is_missing_in_a_site_is_missing_upstream() {
-    let top = Monitor::start();
-    let mut east = site("east", &top);
+    // Results wait for what is killed, and for a site longer than the site does.
+    let top = Monitor::configured("idle = \"10 s\"\n");
+    let mut east = configured_site("idle = \"5 s\"\n", "east", &top);
     until_connected(&top, &["east"]);
     let (_, parts) = dealt(&top.home, 90);
     top.place("ops", "select host, count(*) from IO group by host");
