@@ -99,10 +99,22 @@ pub struct AgentState {
     pub banned: Option<(Nanos, String)>,
     /// The state, and when it last changed.
     pub state: (HostState, Nanos),
-    /// The processed requests of earlier processes, by outcome.
-    past: VecDeque<(u64, HashMap<ChannelId, Account>)>,
-    /// The processes that have ended, by the hello of the current one.
-    has_ended: Vec<u64>,
+    /// Earlier processes, by instance.
+    past: VecDeque<(u64, PastProcess)>,
+}
+
+/// An earlier process of an agent. Only its accounts survive a restart of the monitor.
+#[derive(Default)]
+struct PastProcess {
+    /// Its processed requests by outcome.
+    accounts: HashMap<ChannelId, Account>,
+    /// [`AgentState::seen`] and [`AgentState::safe`] of it.
+    seen: u64,
+    safe: u64,
+    /// [`Run::started`] of the channels that it ran.
+    started: HashMap<ChannelId, Nanos>,
+    /// A later process has reported it as an earlier one.
+    has_ended: bool,
 }
 
 /// How an agent is counted in the channels that it runs.
@@ -185,7 +197,6 @@ impl AgentState {
             banned: None,
             state: (HostState::Down, now),
             past: VecDeque::new(),
-            has_ended: Vec::new(),
         }
     }
 
@@ -277,8 +288,9 @@ impl AgentState {
         }
     }
 
-    /// Restarts with another process of the agent. The rows of the earlier process are retained.
-    pub fn begin(&mut self, instance: u64) {
+    /// Restarts with another process of the agent. The rows of the earlier process are retained. If
+    /// it is one of the earlier processes, it continues.
+    pub fn begin(&mut self, instance: u64, channels: &Channels) {
         self.remember_present();
         for run in self.runs.values_mut() {
             *run = Run {
@@ -294,6 +306,28 @@ impl AgentState {
         self.expected.clear();
         self.status = None;
         self.readings = Readings::default();
+        if let Some(process) = self.take_past(instance) {
+            self.resume(process, channels);
+        }
+    }
+
+    /// Continues with a process that was present before: it does not send acknowledged messages
+    /// again, and reports what it has received since its start. Rows of relations are missing until
+    /// it restarts the channel, so it is not counted as running it.
+    fn resume(&mut self, process: PastProcess, channels: &Channels) {
+        let PastProcess { seen, safe, .. } = process;
+        (self.seen, self.safe, self.settled, self.saving) = (seen, safe, safe, safe);
+        for (id, account) in process.accounts {
+            let Some(channel) = channels.get(id) else {
+                continue;
+            };
+            let started = process.started.get(&id).copied();
+            let run = self.runs.entry(id).or_default();
+            run.account = account;
+            run.started = started.filter(|_| !channel.is_relation());
+        }
+        // The watermark has advanced without it.
+        self.excluded = self.runs_any();
     }
 
     /// The state to retain when it is forgotten; its process is treated as ended.
@@ -313,53 +347,38 @@ impl AgentState {
         }
     }
 
-    /// Restores the state of a forgotten agent. The same process continues: it does not send
-    /// acknowledged messages again, and reports what it has received since its start. Requests that
-    /// were counted as lost when it was forgotten stay so, even if they arrive later. Rows of
-    /// relations are missing until the agent restarts the channel, so it is not counted as running
-    /// it.
+    /// Restores the state of a forgotten agent. The same process continues. Requests that were
+    /// counted as lost when it was forgotten stay so, even if they arrive later.
     pub fn recall(&mut self, before: RemovedAgent, channels: &Channels) {
         self.account = before.account;
         self.requests_stray = before.requests_stray;
         self.set_past(before.past);
-        let present = self.instance;
-        if before.instance != present {
+        if before.instance != self.instance {
             return;
         }
-        let at = self.past.iter().position(|(past, _)| *past == present);
-        let Some((_, accounts)) = at.and_then(|at| self.past.remove(at)) else {
-            return;
-        };
-        self.seen = before.seen;
-        (self.safe, self.settled, self.saving) = (before.safe, before.safe, before.safe);
-        let started: HashMap<u64, Nanos> = before.started.into_iter().collect();
-        for (id, account) in accounts {
-            let Some(channel) = channels.get(id) else {
-                continue;
+        if let Some(process) = self.take_past(self.instance) {
+            let started = before.started.into_iter();
+            let process = PastProcess {
+                seen: before.seen,
+                safe: before.safe,
+                started: started.map(|(id, at)| (ChannelId(id), at)).collect(),
+                ..process
             };
-            let started = started.get(&id.0).copied();
-            let run = Run {
-                started: started.filter(|_| !channel.is_relation()),
-                account,
-                ..Run::default()
-            };
-            self.runs.insert(id, run);
+            self.resume(process, channels);
         }
-        // The watermark has advanced without it.
-        self.excluded = self.runs_any();
     }
 
     /// The requests that an earlier process produced in each channel and that are not accounted
     /// for: they are lost. Each process is reported once.
     pub fn lost_by(&mut self, earlier: &EarlierProcess) -> Vec<(ChannelId, u64)> {
-        let is_it = |(past, _): &&mut (u64, _)| *past == earlier.instance;
-        let Some((_, taken)) = self.past.iter_mut().find(is_it) else {
+        let is_it = |(past, _): &&mut (u64, PastProcess)| *past == earlier.instance;
+        let Some((_, process)) = self.past.iter_mut().find(is_it) else {
             return Vec::new();
         };
         let mut lost = Vec::new();
         for tally in &earlier.tallies {
             let channel = ChannelId(tally.channel);
-            let account = taken.entry(channel).or_default();
+            let account = process.accounts.entry(channel).or_default();
             let requests = tally.produced.saturating_sub(account.produced());
             account.lost = account.lost.saturating_add(requests);
             if requests > 0 {
@@ -369,48 +388,70 @@ impl AgentState {
         lost
     }
 
-    /// Records the processes that the current one reports as earlier ones. Of some of them no
-    /// message was processed.
-    pub fn set_earlier(&mut self, earlier: &[EarlierProcess]) {
-        let instances = earlier.iter().map(|process| process.instance);
-        self.has_ended = instances.filter(|i| *i != self.instance).collect();
-        for instance in self.has_ended.clone() {
-            self.remember_past((instance, HashMap::new()));
-        }
-    }
-
-    /// Whether the current process has reported that this one has ended.
-    pub fn has_ended(&self, instance: u64) -> bool {
-        self.has_ended.contains(&instance)
-    }
-
-    /// Adds the current process to the ended ones.
-    fn remember_present(&mut self) {
-        let accounts = self.runs.iter().map(|(id, run)| (*id, run.account));
-        let ended = (self.instance, accounts.collect());
-        self.remember_past(ended);
-    }
-
-    /// Adds the accounts of an ended process, which may have been the present one before; above the
-    /// limit, one without processed messages is removed, or else the oldest.
-    fn remember_past(&mut self, process: (u64, HashMap<ChannelId, Account>)) {
-        if let Some((_, known)) = self.past.iter_mut().find(|(past, _)| *past == process.0) {
-            for (channel, account) in process.1 {
-                known.entry(channel).or_default().add(account);
-            }
+    /// Records a process that the current one reports as an earlier one. Perhaps no message of it
+    /// was processed.
+    pub fn add_process(&mut self, instance: u64) {
+        if instance == self.instance {
             return;
         }
+        let process = self.take_past(instance).unwrap_or_default();
+        let has_ended = true;
+        self.remember_past(
+            instance,
+            PastProcess {
+                has_ended,
+                ..process
+            },
+        );
+    }
+
+    /// Whether a later process has reported that this one has ended.
+    pub fn has_ended(&self, instance: u64) -> bool {
+        let is_it = |(past, process): &(u64, PastProcess)| *past == instance && process.has_ended;
+        self.past.iter().any(is_it)
+    }
+
+    /// Adds the current process to the earlier ones.
+    fn remember_present(&mut self) {
+        let running = self.runs.iter().filter(|(_, run)| run.is_running());
+        let process = PastProcess {
+            accounts: self
+                .runs
+                .iter()
+                .map(|(id, run)| (*id, run.account))
+                .collect(),
+            seen: self.seen,
+            safe: self.safe,
+            started: running
+                .filter_map(|(id, run)| Some((*id, run.started?)))
+                .collect(),
+            has_ended: false,
+        };
+        self.remember_past(self.instance, process);
+    }
+
+    /// Adds an earlier process; above the limit, one without processed messages is removed, or else
+    /// the oldest.
+    fn remember_past(&mut self, instance: u64, process: PastProcess) {
         if self.past.len() >= PAST_MAX {
-            let empty = self.past.iter().position(|(_, taken)| taken.is_empty());
+            let is_empty = |(_, process): &(u64, PastProcess)| process.accounts.is_empty();
+            let empty = self.past.iter().position(is_empty);
             self.past.remove(empty.unwrap_or(0));
         }
-        self.past.push_back(process);
+        self.past.push_back((instance, process));
+    }
+
+    /// Removes an earlier process.
+    fn take_past(&mut self, instance: u64) -> Option<PastProcess> {
+        let at = self.past.iter().position(|(past, _)| *past == instance)?;
+        self.past.remove(at).map(|(_, process)| process)
     }
 
     /// The outcome of the rows of earlier processes.
     pub fn past(&self) -> Vec<(u64, Vec<(u64, Account)>)> {
-        let past = self.past.iter().map(|(instance, accounts)| {
-            let accounts = accounts.iter().map(|(id, account)| (id.0, *account));
+        let past = self.past.iter().map(|(instance, process)| {
+            let accounts = process.accounts.iter();
+            let accounts = accounts.map(|(id, account)| (id.0, *account));
             (*instance, accounts.collect())
         });
         past.collect()
@@ -419,10 +460,13 @@ impl AgentState {
     /// Restores the same from before the restart of the monitor.
     pub fn set_past(&mut self, past: Vec<(u64, Vec<(u64, Account)>)>) {
         let past = past.into_iter().map(|(instance, accounts)| {
-            let accounts = accounts
-                .into_iter()
-                .map(|(id, account)| (ChannelId(id), account));
-            (instance, accounts.collect())
+            let accounts = accounts.into_iter();
+            let accounts = accounts.map(|(id, account)| (ChannelId(id), account));
+            let process = PastProcess {
+                accounts: accounts.collect(),
+                ..PastProcess::default()
+            };
+            (instance, process)
         });
         self.past = past.collect();
     }

@@ -13,10 +13,14 @@ use super::own_stream::agents_text;
 impl Monitor {
     /// Accepts an agent, or rejects it with a reason.
     pub(super) fn join(&mut self, joined: Joined, now: Nanos) {
+        if joined.welcome.is_closed() {
+            // It has disconnected since: it must not replace another process.
+            return;
+        }
         let id = match self.rewrite(&joined, now) {
             Ok(id) => id,
             Err(refusal) => {
-                // A disconnected agent needs no answer.
+                // It may have disconnected by now.
                 let _ = joined.welcome.send(Err(refusal));
                 return;
             }
@@ -107,9 +111,9 @@ impl Monitor {
             0 => usize::MAX,
             bytes => usize::try_from(bytes).unwrap_or(usize::MAX),
         };
-        agent.set_earlier(&hello.earlier);
         for earlier in &hello.earlier {
             let agent = self.agents.get_mut(&id).expect("it is known");
+            agent.add_process(earlier.instance);
             for (channel, requests) in agent.lost_by(earlier) {
                 // The outcome of requests of an ended channel is no longer known.
                 if self.channels.get(channel).is_some() {
@@ -139,7 +143,7 @@ impl Monitor {
         if agent.instance == joined.hello.instance {
             return Ok(id);
         }
-        if agent.has_ended(joined.hello.instance) {
+        if agent.session.is_some() && agent.has_ended(joined.hello.instance) {
             // Its hello was delayed: it would end the connection of the one that runs.
             let why = "this process of the agent has ended, as a later one has reported";
             return Err(Refusal::Failed(why.to_owned()));
@@ -164,7 +168,7 @@ impl Monitor {
         // Its messages cannot be sent again.
         let bytes_max = 0;
         agent.settle(Nanos::MIN, bytes_max, |word| self.channels.give_up(word));
-        agent.begin(joined.hello.instance);
+        agent.begin(joined.hello.instance, &self.channels);
         Ok(id)
     }
 

@@ -25,6 +25,8 @@ pub struct SimulationReport {
     pub missing: u64,
     /// Changes in the results of all queries.
     pub changes: usize,
+    /// Queries that failed because a step of the monitor had too many rows.
+    pub too_big: u64,
     /// The placement strategies of the queries.
     pub ways: BTreeSet<String>,
 }
@@ -44,6 +46,7 @@ pub fn check(world: &World) -> Result<SimulationReport, String> {
         rows: world.hosts.iter().map(|host| host.rows.len()).sum(),
         missing: 0,
         changes: 0,
+        too_big: 0,
         ways: world
             .queries
             .iter()
@@ -54,7 +57,10 @@ pub fn check(world: &World) -> Result<SimulationReport, String> {
     report.missing = check_losses(world).map_err(context)?;
     if !kind.is_hasty() {
         for (number, query) in world.queries.iter().enumerate() {
-            report.changes += check_result(world, number, query).map_err(context)?;
+            match check_result(world, number, query).map_err(context)? {
+                Some(changes) => report.changes += changes,
+                None => report.too_big += 1,
+            }
         }
     }
     Ok(report)
@@ -75,8 +81,8 @@ fn net_of(text: &str) -> Net {
 }
 
 /// The result of a query is that of one engine that saw what was delivered. Gives how many changes
-/// that are.
-fn check_result(world: &World, number: usize, query: &Query) -> Result<usize, String> {
+/// that are; `None` if a step of the monitor had too many rows for it.
+fn check_result(world: &World, number: usize, query: &Query) -> Result<Option<usize>, String> {
     let monitor = &world.server().monitor;
     let name = format!("q{number}");
     let upto = monitor.watermark();
@@ -88,10 +94,10 @@ fn check_result(world: &World, number: usize, query: &Query) -> Result<usize, St
     let expected = match (expected(world, number, query, upto), running.is_some()) {
         (Ok(expected), true) => expected,
         // Sums and products of numbers of requests overflow, at the monitor or at an agent.
-        (Err(_), false) => return Ok(0),
-        (Err(_), true) if failed_hosts => return Ok(0),
+        (Err(_), false) => return Ok(Some(0)),
+        (Err(_), true) if failed_hosts => return Ok(Some(0)),
         // A step of the monitor has many instants, one of the engine below has a single one.
-        (Ok(_), false) if failure.ends_with("of rows in one step") => return Ok(0),
+        (Ok(_), false) if failure.ends_with("of rows in one step") => return Ok(None),
         (Ok(_), false) => {
             return Err(format!("query {number} failed: {}: {failure}", query.text));
         }
@@ -99,7 +105,7 @@ fn check_result(world: &World, number: usize, query: &Query) -> Result<usize, St
     };
     let shown = net_of(&world.result(number));
     if shown == expected {
-        return Ok(expected.len());
+        return Ok(Some(expected.len()));
     }
     let only = |a: &Net, b: &Net| {
         let rows = a

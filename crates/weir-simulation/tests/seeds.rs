@@ -69,6 +69,8 @@ fn every_fault_and_strategy_occurs(reports: &[SimulationReport]) {
     for (what, count) in occurred {
         assert!(count >= 10, "{what}: {count}");
     }
+    let too_big = sum(|r| r.too_big);
+    assert!(too_big <= reports.len() as u64 / 50, "{too_big} queries");
     let ways: BTreeSet<&str> = reports.iter().flat_map(|r| &r.ways).map(|w| &**w).collect();
     assert!(ways.len() == 3, "not every placement strategy: {ways:?}");
 }

@@ -89,20 +89,30 @@ fn a_delayed_hello_of_an_ended_process_does_not_replace_the_one_that_runs() {
 }
 
 #[test]
-fn rows_of_processes_that_alternate_are_not_lost() {
+fn a_process_that_was_replaced_continues_where_it_was() {
     let mut fleet = Fleet::new(options());
     fleet.query(QUERY, PlacementStrategy::Rows);
-    let channels: Vec<ChannelId> = [1, 2, 1]
-        .into_iter()
-        .map(|instance| {
-            let mut link = fleet.join("a", instance);
-            let channel = send_two(&mut fleet, &mut link);
-            fleet.leave(&link);
-            channel
-        })
-        .collect();
-    let processes = [(1, 5), (2, 2)];
-    let processes = processes.map(|(instance, sent)| earlier(instance, channels[0], sent));
-    fleet.join_after("a", 3, processes.into());
+    let mut first = fleet.join("a", 1);
+    let channel = send_two(&mut fleet, &mut first);
+    fleet.leave(&first);
+    let mut second = fleet.join("a", 2);
+    send_two(&mut fleet, &mut second);
+    fleet.leave(&second);
+    // It runs the channel already, and sends what was not acknowledged once more.
+    let mut again = fleet.join("a", 1);
+    let acked = again.welcome.as_ref().expect("it is welcome").acked;
+    assert!(acked <= first.number, "{acked}");
+    let batch = rows("a", &[(fleet.now + 5, 3), (fleet.now + 6, 4)]);
+    let repeated = AgentMessage::Rows { channel, batch };
+    fleet.send_as(again.session, first.number, repeated.clone());
+    assert_eq!(counted(&fleet), (4, 0));
+    again.number = first.number;
+    fleet.send(&mut again, repeated);
+    assert_eq!(counted(&fleet), (6, 0));
+    let agent = fleet.monitor.agents().next().expect("it is known");
+    assert!(agent.runs[&channel].is_running());
+    fleet.leave(&again);
+    let earlier = vec![earlier(1, channel, 5), earlier(2, channel, 2)];
+    fleet.join_after("a", 3, earlier);
     assert_eq!(counted(&fleet), (6, 1));
 }
