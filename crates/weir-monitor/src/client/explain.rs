@@ -62,7 +62,8 @@ pub fn explain(
         (options.rates, ending) = measured_rates(plan, source, &options)?;
     }
     let cut = fleet::cut(plan, &options).map_err(Failure::words)?;
-    let explanation = fleet::explain_cut(&cut, &options);
+    let mut explanation = fleet::explain_cut(&cut, &options);
+    explanation.plan = explanation.plan.at_source(source.part());
     Ok(Explained {
         explanation,
         analyzed: analyze,

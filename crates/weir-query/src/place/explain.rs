@@ -18,19 +18,22 @@ use crate::syntax::measure::MEASURES;
 /// The location of an operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Location {
-    /// In an eBPF program, where the request is observed.
-    Kernel,
+    /// In the source, by the name of its part that observes requests: `kernel` on a live host.
+    Source(&'static str),
     /// In the engine on the host.
     Agent,
     /// In the engine that merges the results of several hosts.
     Monitor,
 }
 
+/// The part of this host that observes requests: eBPF programs.
+const KERNEL: &str = "kernel";
+
 impl Location {
-    /// `kernel`, `agent`, `monitor`.
+    /// `kernel` (or another part of a source), `agent`, `monitor`.
     pub fn name(self) -> &'static str {
         match self {
-            Location::Kernel => "kernel",
+            Location::Source(part) => part,
             Location::Agent => "agent",
             Location::Monitor => "monitor",
         }
@@ -114,14 +117,16 @@ impl Placed<'_> {
         let fold = own.map(|(_, demand)| *demand).or(fold);
         let (place, notes) = match (&plan.node, fold) {
             (Node::Aggregate { .. } | Node::Partial { .. }, Some(demand)) => {
-                (Location::Kernel, fold_notes(plan, demand))
+                (Location::Source(KERNEL), fold_notes(plan, demand))
             }
             (Node::Aggregate { .. } | Node::Partial { .. }, None) => {
                 let why = self.placement.why_not(plan);
                 let note = why.map(|why| format!("not aggregated at the source: {why}"));
                 (Location::Agent, note.into_iter().collect())
             }
-            (Node::Window { .. } | Node::Project { .. }, Some(_)) => (Location::Kernel, Vec::new()),
+            (Node::Window { .. } | Node::Project { .. }, Some(_)) => {
+                (Location::Source(KERNEL), Vec::new())
+            }
             (Node::Select { predicate, .. }, Some(demand)) => {
                 self.fold_select_notes(plan, predicate, demand)
             }
@@ -129,7 +134,7 @@ impl Placed<'_> {
                 let notes = rows_text(&demand.predicate, &declaration.schema);
                 let names = column_names(demand, declaration);
                 let note = format!("delivers groups {notes}, and {names} of rows that do not fit");
-                (Location::Kernel, vec![note])
+                (Location::Source(KERNEL), vec![note])
             }
             (_, None) => self.place(plan),
             _ => (Location::Agent, Vec::new()),
@@ -156,7 +161,7 @@ impl Placed<'_> {
                 let demand = demands.find(|d| d.stream == declaration.name && d.fold.is_none());
                 let selects = self.placement.capabilities.selects(declaration);
                 let place = match selects {
-                    true => Location::Kernel,
+                    true => Location::Source(KERNEL),
                     false => Location::Agent,
                 };
                 let notes = demand.map(|d| source_notes(d, declaration, selects));
@@ -192,7 +197,7 @@ impl Placed<'_> {
         for condition in predicate.clone().conjuncts() {
             let tested = kernel::tested(&condition, source);
             match tested.exact && !demand.predicate.is_all() {
-                true => place = Location::Kernel,
+                true => place = Location::Source(KERNEL),
                 false => notes.push(format!(
                     "`{}` is tested by the agent, once per group",
                     show(&condition, fields)
@@ -227,14 +232,14 @@ impl Placed<'_> {
             let place = if kernel.is_empty() {
                 Location::Agent
             } else {
-                Location::Kernel
+                Location::Source(KERNEL)
             };
             for (why, text) in agent {
                 notes.push(format!("`{text}` is tested by the agent: {why}"));
             }
             return (place, notes);
         }
-        (Location::Kernel, notes)
+        (Location::Source(KERNEL), notes)
     }
 }
 
@@ -338,7 +343,7 @@ fn stream_source(plan: &Plan) -> Result<&Declaration, String> {
     }
 }
 
-/// Why a condition is not tested in the kernel.
+/// Why a condition is not tested at the source.
 fn why_not(condition: &Expr, declaration: &Declaration, source: SourceStream<'_>) -> String {
     let mut unknown = Vec::new();
     condition.visit_columns(&mut |i| {
@@ -349,8 +354,8 @@ fn why_not(condition: &Expr, declaration: &Declaration, source: SourceStream<'_>
     });
     match unknown.as_slice() {
         [] => "it is not a comparison of one column with constants".into(),
-        [one] => format!("`{one}` is not available in the kernel"),
-        several => format!("{} are not available in the kernel", several.join(", ")),
+        [one] => format!("`{one}` is not available at the source"),
+        several => format!("{} are not available at the source", several.join(", ")),
     }
 }
 
@@ -449,6 +454,17 @@ impl Display for Explanation {
 }
 
 impl Explanation {
+    /// The same of a source other than this host: with the name of its part that observes requests.
+    #[must_use]
+    pub fn at_source(mut self, part: &'static str) -> Explanation {
+        for operator in &mut self.operators {
+            if let Location::Source(name) = &mut operator.place {
+                *name = part;
+            }
+        }
+        self
+    }
+
     /// As one JSON object: `{"operators": [..], "demands": [..]}`.
     pub fn to_json(&self) -> String {
         let operators = self.operators.iter().map(|o| {

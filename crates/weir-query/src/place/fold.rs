@@ -155,7 +155,7 @@ impl Grouping {
     pub fn demand(&self, whole: bool, capabilities: &Capabilities) -> Result<Demand, String> {
         let (tested, others) = self.tested(&[], whole, capabilities);
         if !tested.exact {
-            return Err("it has too many selections for the kernel".into());
+            return Err("it has too many selections for the source".into());
         }
         let needed = self.calls.iter();
         let needed = needed.map(|call| call.needed_of(&self.source, capabilities));

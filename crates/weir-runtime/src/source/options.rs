@@ -195,6 +195,17 @@ impl SourceOptions {
         names.filter_map(|name| name.path().map(Path::to_path_buf))
     }
 
+    /// The part of the sources that observes requests, as `weir explain` names it; `source` for
+    /// sources of several kinds.
+    pub fn part(&self) -> &'static str {
+        let mut parts = self.from.iter().map(|text| SourceName::new(text).kind.part);
+        let first = parts.next().unwrap_or(LIVE.part);
+        match parts.all(|part| part == first) {
+            true => first,
+            false => "source",
+        }
+    }
+
     /// True if the host is the only source.
     pub fn is_host_only(&self) -> bool {
         self.sources().iter().all(|name| name.is(&LIVE))

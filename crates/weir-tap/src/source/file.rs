@@ -23,6 +23,7 @@ pub static KIND: SourceKind = SourceKind {
     doc: "a recording, or a trace in a format that `weir convert --formats` lists; also a pipe. \
           blktrace writes a file for each CPU: name any one of them",
     is_live: false,
+    part: "reader",
     open: |path, settings| Ok(Box::new(FileSource::open(path.as_ref(), settings)?)),
 };
 

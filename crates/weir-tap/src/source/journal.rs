@@ -16,6 +16,7 @@ pub static KIND: SourceKind = SourceKind {
     doc: "the alerts or actions of weir on this host; DIR is that of `weir alert watch --state` or \
           `weir act --state`",
     is_live: true,
+    part: "reader",
     open: |path, _| Ok(Box::new(Journal(path.into()))),
 };
 

@@ -17,6 +17,7 @@ pub static KIND: SourceKind = SourceKind {
     aliases: &[],
     doc: "the block layer of this host",
     is_live: true,
+    part: "kernel",
     open: |_, settings| {
         let probes = settings.probes.clone();
         Ok(Box::new(Host { probes }))

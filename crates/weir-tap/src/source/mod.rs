@@ -50,6 +50,9 @@ pub struct SourceKind {
     pub doc: &'static str,
     /// Whether its events happen now.
     pub is_live: bool,
+    /// The part of it that observes requests, and that selects rows and computes groups for the
+    /// engine, as `weir explain` names it.
+    pub part: &'static str,
     /// Opens the source with this argument, or with its whole name if there is none.
     pub open: Open,
 }

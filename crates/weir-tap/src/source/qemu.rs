@@ -12,6 +12,7 @@ pub static KIND: SourceKind = SourceKind {
     aliases: &[],
     doc: "each request of the guest of this VM, traced in QEMU",
     is_live: true,
+    part: "reader",
     open: |vm, _| Ok(Box::new(TracedVm(vm.into()))),
 };
 

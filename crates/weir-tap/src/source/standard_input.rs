@@ -11,6 +11,7 @@ pub static KIND: SourceKind = SourceKind {
     aliases: STANDARD_INPUT_NAMES,
     doc: "standard input, which is read like FILE",
     is_live: false,
+    part: "reader",
     open: |_, settings| {
         Ok(Box::new(FileSource::open(
             STANDARD_INPUT.as_ref(),

@@ -15,6 +15,7 @@ pub static KIND: SourceKind = SourceKind {
     aliases: &[],
     doc: "the disks that a `weir tapdisk` serves; PATH is its socket or that of a disk",
     is_live: true,
+    part: "tapdisk",
     open: |path, _| Ok(Box::new(Tapdisk(path.into()))),
 };
 

@@ -185,6 +185,7 @@ fn of_this_host(args: &ExplainArgs, plan: &Arc<Plan>) -> Result<Ending, Failure>
     let mut placement = plans::placed(&[&paired.plan], &capabilities);
     placement.add_reasons(paired.reasons);
     let explanation = place::explain_placed(&paired.plan, &placement, NANOS_PER_SECOND);
+    let explanation = explanation.at_source(args.source.part());
     let (source, measured, ending) = match args.analyze {
         false => (
             source::describe(&args.source, &placement.demands),

@@ -172,6 +172,15 @@ fn every_command_reads_a_pipe_as_a_file() {
     let analyzed = ["explain", "--analyze", "--from", "-", grouped];
     let stdout = piped(&analyzed, text.as_bytes()).fine();
     assert!(stdout.contains("2000"), "{stdout}");
+    let selecting = "select count(*) from IO where op = 'r'";
+    for fleet in [&[][..], &["--fleet"]] {
+        let args = [&["explain", "--from", &file], fleet, &[selecting]].concat();
+        let plan = run(&args).fine();
+        assert!(
+            plan.contains("-> reader") && !plan.contains("-> kernel"),
+            "{plan}"
+        );
+    }
 }
 
 #[test]

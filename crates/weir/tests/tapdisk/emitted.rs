@@ -258,6 +258,10 @@ fn explain_prints_the_selection_of_the_tap() {
         served.sockets[0]
     );
     assert!(printed.contains(&line), "{printed}");
+    assert!(
+        printed.contains("-> tapdisk") && !printed.contains("-> kernel"),
+        "{printed}"
+    );
     // No live tap of the host has the sector on the virtual disk, and none tests this many ranges.
     let ranges: Vec<String> = (0..9)
         .map(|i| format!("vsector between {0} and {0} + 7", 64 * i))
