@@ -264,8 +264,6 @@ impl Agent {
         let version = self.uplink.state().version;
         let has_actions = version.is_some_and(|version| version.has(Feature::Actions));
         self.actions.welcomed(has_actions);
-        let earlier = std::mem::take(&mut self.options.earlier);
-        self.options.tallies.forget(&earlier);
         if before.is_none() {
             self.note("agent", "up", None);
             if let Some(why) = self.options.probe_failed.take() {
@@ -274,6 +272,16 @@ impl Agent {
         }
         // A restarted monitor has not received it.
         self.report_self_test();
+    }
+
+    /// Removes the tallies of earlier processes that the monitor does not need again. Before its
+    /// first acknowledgement they may be in no checkpoint: if both were killed, these requests
+    /// would be in no count.
+    fn forget_earlier(&mut self) {
+        if !self.options.earlier.is_empty() && self.uplink.state().has_acks {
+            let earlier = std::mem::take(&mut self.options.earlier);
+            self.options.tallies.forget(&earlier);
+        }
     }
 
     /// Reports the result of the self-test, if it has ended.
@@ -548,6 +556,7 @@ impl Agent {
         self.publish(readings.clone());
         let reports = self.actions.poll(self.now());
         self.report_actions(reports);
+        self.forget_earlier();
         if !self.is_synchronised() {
             return;
         }

@@ -3,7 +3,7 @@
 use fastrand::Rng;
 use weir_agent::RowConversion;
 use weir_model::{Batch, Column, Nanos, Schema, Symbol, Value};
-use weir_wire::EarlierProcess;
+use weir_wire::{ChannelTally, EarlierProcess};
 
 use crate::process::Process;
 use crate::queries::{SOURCES, catalog};
@@ -113,14 +113,22 @@ impl Host {
         (self.steps_at, self.dials_at, self.reports_at) = (now, now, now);
     }
 
-    /// The process ends at once. What it produced is on disk, and what it had not sent is gone.
+    /// The process ends at once. What it produced is on disk, and what it had not sent is gone. The
+    /// files of earlier processes are gone if the monitor needs them no more.
     pub fn kill(&mut self, begins_at: Nanos) {
         if let Some((_, process)) = self.process.take() {
-            let tallies = process.core.tallies().collect();
-            self.earlier.push(EarlierProcess {
-                instance: process.instance,
-                tallies,
-            });
+            if process.has_acks {
+                self.earlier.clear();
+            }
+            let tallies = process.core.tallies();
+            let tallies = tallies.filter(|tally| tally.produced > 0 || tally.lost > 0);
+            let tallies: Vec<ChannelTally> = tallies.collect();
+            if !tallies.is_empty() {
+                self.earlier.push(EarlierProcess {
+                    instance: process.instance,
+                    tallies,
+                });
+            }
             self.begins_at = begins_at;
         }
     }

@@ -54,6 +54,8 @@ pub struct Process {
     pub clock: Clock,
     /// It has queued its last message, and ends when that is delivered.
     pub is_ending: bool,
+    /// The monitor has acknowledged a message, and needs the tallies of earlier processes no more.
+    pub has_acks: bool,
     /// The number of channels that the monitor has requested.
     channels: usize,
     earlier: Vec<EarlierProcess>,
@@ -76,6 +78,7 @@ impl Process {
             core: AgentCore::new(EngineOptions::default()),
             clock: Clock::new(),
             is_ending: false,
+            has_acks: false,
             channels: usize::MAX,
             earlier,
             outbox: Outbox::new(scenario.capacity),
@@ -175,6 +178,7 @@ impl Process {
             }
             MonitorMessage::Ack(number) => {
                 assert!(self.outbox.ack(number), "{number} was sent");
+                self.has_acks = true;
             }
             message => connection.orders.push_back(Order::Message(message)),
         }

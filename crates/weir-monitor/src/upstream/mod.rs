@@ -353,6 +353,9 @@ impl Upstream {
         }
         self.state.write_hosts(monitor.present_hosts());
         let state = self.uplink.state();
+        if state.has_acks {
+            self.state.acknowledged();
+        }
         let (memory, cpu_ns) = process_usage("self");
         let (clock, own_time) = (self.uplink.clock(), wall_clock());
         let bytes = |bytes: u64| i64::try_from(bytes).unwrap_or(i64::MAX);

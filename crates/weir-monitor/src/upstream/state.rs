@@ -109,9 +109,13 @@ impl UpstreamState {
         self.leader.stored()
     }
 
-    /// The other monitor, which leads in this term, has received the tallies of earlier processes.
+    /// The other monitor leads in this term.
     pub(super) fn welcomed(&mut self, leader: LeaderTerm) {
         self.leader.store(leader);
+    }
+
+    /// The other monitor does not need the tallies of earlier processes again.
+    pub(super) fn acknowledged(&mut self) {
         self.tallies.forget(&std::mem::take(&mut self.earlier));
     }
 

@@ -223,17 +223,19 @@ impl<'a> Connection<'a> {
         }
         match received.message.body {
             Some(MonitorMessage::Pong(pong)) => self.take_pong(pong),
-            Some(MonitorMessage::Ack(number)) => match self.shared.lock().outbox.ack(number) {
-                true => {
-                    // It may wait for room.
-                    self.shared.listener.unpark();
-                    Ok(())
+            Some(MonitorMessage::Ack(number)) => {
+                let mut state = self.shared.lock();
+                if !state.outbox.ack(number) {
+                    return Err(format!(
+                        "the monitor at {address} violates the protocol: it acknowledges message {number}, \
+                         which was never sent"
+                    ));
                 }
-                false => Err(format!(
-                    "the monitor at {address} violates the protocol: it acknowledges message {number}, which \
-                     was never sent"
-                )),
-            },
+                state.shown.has_acks = true;
+                // It may wait for room.
+                self.shared.listener.unpark();
+                Ok(())
+            }
             Some(MonitorMessage::Welcome(_)) => Err(format!(
                 "the monitor at {address} violates the protocol: a second welcome"
             )),

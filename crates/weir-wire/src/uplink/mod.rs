@@ -158,6 +158,9 @@ pub struct UplinkState {
     pub waiting: Backlog,
     /// The number of welcomes.
     pub welcomes: u64,
+    /// The monitor has acknowledged a message: it does not need the hello's tallies of earlier
+    /// processes again, also if it is killed.
+    pub has_acks: bool,
     /// The number of connections that were lost or could not be established.
     pub failures: u64,
     /// The reason of the last of them.
