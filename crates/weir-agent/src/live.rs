@@ -274,16 +274,6 @@ impl Agent {
         self.report_self_test();
     }
 
-    /// Removes the tallies of earlier processes that the monitor does not need again. Before its
-    /// first acknowledgement they may be in no checkpoint: if both were killed, these requests
-    /// would be in no count.
-    fn forget_earlier(&mut self) {
-        if !self.options.earlier.is_empty() && self.uplink.state().has_acks {
-            let earlier = std::mem::take(&mut self.options.earlier);
-            self.options.tallies.forget(&earlier);
-        }
-    }
-
     /// Reports the result of the self-test, if it has ended.
     fn report_self_test(&mut self) {
         if let Some(fact) = &self.self_test {
@@ -556,7 +546,14 @@ impl Agent {
         self.publish(readings.clone());
         let reports = self.actions.poll(self.now());
         self.report_actions(reports);
-        self.forget_earlier();
+        if self.uplink.state().has_acks {
+            // Before, the tallies of earlier processes may be in no checkpoint: if monitor and
+            // agent were killed, these requests would be in no count.
+            let options = &mut self.options;
+            options
+                .tallies
+                .forget(&std::mem::take(&mut options.earlier));
+        }
         if !self.is_synchronised() {
             return;
         }
