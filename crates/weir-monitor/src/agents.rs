@@ -394,15 +394,9 @@ impl AgentState {
         if instance == self.instance {
             return;
         }
-        let process = self.take_past(instance).unwrap_or_default();
-        let has_ended = true;
-        self.remember_past(
-            instance,
-            PastProcess {
-                has_ended,
-                ..process
-            },
-        );
+        let mut process = self.take_past(instance).unwrap_or_default();
+        process.has_ended = true;
+        self.remember_past(instance, process);
     }
 
     /// Whether a later process has reported that this one has ended.

@@ -26,8 +26,8 @@ pub enum Location {
     Monitor,
 }
 
-/// The part of this host that observes requests: eBPF programs.
-const KERNEL: &str = "kernel";
+/// In an eBPF program of this host.
+const KERNEL: Location = Location::Source("kernel");
 
 impl Location {
     /// `kernel` (or another part of a source), `agent`, `monitor`.
@@ -117,16 +117,14 @@ impl Placed<'_> {
         let fold = own.map(|(_, demand)| *demand).or(fold);
         let (place, notes) = match (&plan.node, fold) {
             (Node::Aggregate { .. } | Node::Partial { .. }, Some(demand)) => {
-                (Location::Source(KERNEL), fold_notes(plan, demand))
+                (KERNEL, fold_notes(plan, demand))
             }
             (Node::Aggregate { .. } | Node::Partial { .. }, None) => {
                 let why = self.placement.why_not(plan);
                 let note = why.map(|why| format!("not aggregated at the source: {why}"));
                 (Location::Agent, note.into_iter().collect())
             }
-            (Node::Window { .. } | Node::Project { .. }, Some(_)) => {
-                (Location::Source(KERNEL), Vec::new())
-            }
+            (Node::Window { .. } | Node::Project { .. }, Some(_)) => (KERNEL, Vec::new()),
             (Node::Select { predicate, .. }, Some(demand)) => {
                 self.fold_select_notes(plan, predicate, demand)
             }
@@ -134,7 +132,7 @@ impl Placed<'_> {
                 let notes = rows_text(&demand.predicate, &declaration.schema);
                 let names = column_names(demand, declaration);
                 let note = format!("delivers groups {notes}, and {names} of rows that do not fit");
-                (Location::Source(KERNEL), vec![note])
+                (KERNEL, vec![note])
             }
             (_, None) => self.place(plan),
             _ => (Location::Agent, Vec::new()),
@@ -161,7 +159,7 @@ impl Placed<'_> {
                 let demand = demands.find(|d| d.stream == declaration.name && d.fold.is_none());
                 let selects = self.placement.capabilities.selects(declaration);
                 let place = match selects {
-                    true => Location::Source(KERNEL),
+                    true => KERNEL,
                     false => Location::Agent,
                 };
                 let notes = demand.map(|d| source_notes(d, declaration, selects));
@@ -197,7 +195,7 @@ impl Placed<'_> {
         for condition in predicate.clone().conjuncts() {
             let tested = kernel::tested(&condition, source);
             match tested.exact && !demand.predicate.is_all() {
-                true => place = Location::Source(KERNEL),
+                true => place = KERNEL,
                 false => notes.push(format!(
                     "`{}` is tested by the agent, once per group",
                     show(&condition, fields)
@@ -232,14 +230,14 @@ impl Placed<'_> {
             let place = if kernel.is_empty() {
                 Location::Agent
             } else {
-                Location::Source(KERNEL)
+                KERNEL
             };
             for (why, text) in agent {
                 notes.push(format!("`{text}` is tested by the agent: {why}"));
             }
             return (place, notes);
         }
-        (Location::Source(KERNEL), notes)
+        (KERNEL, notes)
     }
 }
 

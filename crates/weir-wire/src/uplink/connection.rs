@@ -232,6 +232,7 @@ impl<'a> Connection<'a> {
                     ));
                 }
                 state.shown.has_acks = true;
+                drop(state);
                 // It may wait for room.
                 self.shared.listener.unpark();
                 Ok(())
