@@ -297,6 +297,40 @@ fn requests_beyond_a_small_table_are_emitted_without_times_and_counted() {
 }
 
 #[test]
+fn a_table_with_as_many_entries_as_requests_in_flight_has_one_for_each() {
+    let Some(bench) = bench(
+        "a_table_with_as_many_entries_as_requests_in_flight_has_one_for_each",
+        64,
+    ) else {
+        return;
+    };
+    let options = ebpf::LiveOptions {
+        requests_max: 8,
+        ..only(bench.disk.path())
+    };
+    let demands = vec![demand("IO", "op service in_flight", Vec::new())];
+    let watch = Watch::start(demands, &options);
+    let load = "--direct=1 --ioengine=io_uring --rw=randread --bs=4k --io_size=16m --size=64m";
+    let deep = fio(&bench.disk, &format!("{load} --iodepth=8"));
+    let single = fio(&bench.disk, &format!("{load} --iodepth=1"));
+    let seen = watch.stop();
+    let rows = seen.all().with("op", "r");
+    let untracked = seen.count("requests_untracked", Some("table_full"), None);
+    assert_eq!(untracked, 0, "{:?}", seen.counts);
+    assert_eq!(rows.ints("service").len(), rows.len());
+    let depths = rows.ints("in_flight");
+    assert_eq!(depths.len(), rows.len());
+    assert!(depths.iter().all(|depth| (1..=8).contains(depth)));
+    assert!(depths.iter().any(|depth| *depth > 4), "at a depth of 8");
+    let unseen = seen.count("unseen", None, None);
+    let reads = deep.read.ios + single.read.ios;
+    assert!((0..=64).contains(&(reads - rows.len() as i64 - unseen)));
+    // An entry or a number in flight that remained would be seen here.
+    let last = &depths[depths.len() - single.read.ios as usize / 2..];
+    assert!(last.iter().all(|depth| *depth == 1));
+}
+
+#[test]
 fn a_kernel_without_block_io_start_still_yields_requests_and_times() {
     let Some(bench) = bench(
         "a_kernel_without_block_io_start_still_yields_requests_and_times",
