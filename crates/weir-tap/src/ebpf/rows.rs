@@ -290,11 +290,13 @@ impl Chosen<'_> {
         Column::Text(UInt32Array::new(ids, nulls))
     }
 
-    /// A name of each row's owner; NULL if there is no inventory.
+    /// A name of each row's owner.
     fn owned_texts(&self, get: impl Fn(&Owner) -> Option<Symbol>) -> Column {
-        match self.drained.owners {
-            [] => Column::Nulls(self.rows.len()),
-            owners => self.maybe_texts(|i, _| get(&owners[i])),
+        let owners = self.drained.owners;
+        let is_known = |row: &u32| get(&owners[*row as usize]).is_some();
+        match owners.is_empty() || !self.rows.iter().any(is_known) {
+            true => Column::Nulls(self.rows.len()),
+            false => self.maybe_texts(|i, _| get(&owners[i])),
         }
     }
 

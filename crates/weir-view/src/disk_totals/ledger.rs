@@ -158,14 +158,19 @@ impl Ledger {
     /// slice are one span.
     fn take_spans(&mut self, batch: &Batch) {
         let slide_ns = self.slide_ns;
-        let slice = |at: Nanos| (at - 1).div_euclid(slide_ns);
+        // The slice of the last row: the times after its start, up to and including its end.
+        let (mut start, mut end) = (0, 0);
         let ids = [Column::Vm, Column::Vdisk, Column::Device].map(|c| Ids::of(batch, c));
         // Consecutive rows are often of one disk: its key, and the position of its last span.
         let mut before: Option<(usize, DiskKey, Option<usize>)> = None;
-        for row in 0..batch.len() {
-            let Value::Int(time_ns) = batch.columns[SPAN_TIME_NS].value(row) else {
+        let times = &batch.columns[SPAN_TIME_NS];
+        let weir_model::Column::Int(times_ns) = times else {
+            return;
+        };
+        for (row, time_ns) in times_ns.values().iter().enumerate() {
+            if times.is_null(row) {
                 continue;
-            };
+            }
             let to = batch.ts[row];
             let from = to - time_ns;
             let same = before.filter(|(other, ..)| ids.iter().all(|ids| ids.equal(row, *other)));
@@ -174,8 +179,12 @@ impl Ledger {
                 (row, disk, self.last_spans.get(&disk).copied())
             });
             if self.live {
+                if to <= start || to > end {
+                    start = (to - 1).div_euclid(slide_ns) * slide_ns;
+                    end = start + slide_ns;
+                }
                 let span = last.map(|at| &mut self.spans[at]);
-                let overlaps = |last: &&mut Span| from <= last.to && slice(last.to) == slice(to);
+                let overlaps = |last: &&mut Span| from <= last.to && last.to > start;
                 if let Some(span) = span.filter(overlaps) {
                     (span.from, span.to) = (span.from.min(from), to);
                     before = Some((row, disk, last));
@@ -264,40 +273,43 @@ fn places(whole: &mut Whole, devices: Devices, disk: DiskKey) -> (DiskKey, Optio
 }
 
 /// The texts of a column by their ids, which are compared without the texts.
-enum Ids<'a> {
-    Texts(&'a [u32]),
-    /// With the NULLs, which are compared one by one.
-    Values(&'a weir_model::Column),
+struct Ids<'a> {
+    column: &'a weir_model::Column,
+    /// Empty if all are NULL.
+    ids: &'a [u32],
 }
 
 impl Ids<'_> {
     fn of(batch: &Batch, column: Column) -> Ids<'_> {
         let column = &batch.columns[column as usize];
-        match column {
-            weir_model::Column::Text(ids) if column.nulls().is_none() => Ids::Texts(ids.values()),
-            column => Ids::Values(column),
-        }
+        let ids: &[u32] = match column {
+            weir_model::Column::Text(ids) => ids.values(),
+            _ => &[],
+        };
+        Ids { column, ids }
     }
 
     fn equal(&self, row: usize, other: usize) -> bool {
-        match self {
-            Ids::Texts(ids) => ids[row] == ids[other],
-            Ids::Values(weir_model::Column::Nulls(_)) => true,
-            Ids::Values(column) => column.value(row) == column.value(other),
+        let null = |row| self.column.is_null(row);
+        match (null(row), null(other)) {
+            (false, false) => self.ids[row] == self.ids[other],
+            (null, other) => null == other,
         }
     }
 }
 
-/// The disk of a row; both queries begin with the same columns.
+/// The disk of a row; both queries begin with the same columns. One with a known virtual disk is
+/// the same wherever its blocks are.
 fn disk(batch: &Batch, row: usize) -> DiskKey {
     let text = |c: Column| match batch.columns[c as usize].value(row) {
         Value::Text(symbol) => Some(symbol),
         _ => None,
     };
+    let vdisk = text(Column::Vdisk);
     DiskKey {
         vm: text(Column::Vm),
-        vdisk: text(Column::Vdisk),
-        device: text(Column::Device),
+        vdisk,
+        device: text(Column::Device).filter(|_| vdisk.is_none()),
     }
 }
 

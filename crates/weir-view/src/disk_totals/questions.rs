@@ -113,7 +113,7 @@ impl Questions {
             .expect("a String takes all");
         }
         counters += "\n)";
-        let spans = format!("select {DISK}, {time}\n  from IO{only}");
+        let spans = format!("select vm, vdisk, pdisk as device, {time}\n  from IO{only}");
         Questions {
             counters,
             spans: wanted.busy.then_some(spans),

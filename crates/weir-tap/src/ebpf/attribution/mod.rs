@@ -13,6 +13,7 @@
 
 mod groups;
 mod images;
+mod owner;
 mod owner_sets;
 mod owners;
 mod spans;
@@ -25,6 +26,7 @@ use std::time::{Duration, Instant};
 use weir_model::{Op, Symbol};
 
 use self::images::Images;
+pub use self::owner::Owner;
 use self::owner_sets::OwnerSets;
 pub use self::owner_sets::{Extent, process, set};
 pub(super) use self::owners::Owners;
@@ -34,48 +36,8 @@ use super::cgroups::Cgroups;
 use super::layout::{Record, Submitter, UNKNOWN, flag};
 use crate::inventory::{InventoryWatch, ScanScope, Snapshot, TapdiskKey};
 
-/// The owner of a request. The empty symbol, and [`NO_SECTOR`], stand for unknown values.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Owner {
-    vm: Symbol,
-    vdisk: Symbol,
-    vsector: u64,
-}
-
-impl Default for Owner {
-    fn default() -> Owner {
-        Owner::of(Symbol::default())
-    }
-}
-
-impl Owner {
-    /// A VM whose disks are unknown.
-    fn of(vm: Symbol) -> Owner {
-        Owner {
-            vm,
-            vdisk: Symbol::default(),
-            vsector: NO_SECTOR,
-        }
-    }
-
-    /// The VM's name.
-    pub fn vm(&self) -> Option<Symbol> {
-        Some(self.vm).filter(|name| *name != Symbol::default())
-    }
-
-    /// The disk as the VM sees it.
-    pub fn vdisk(&self) -> Option<Symbol> {
-        Some(self.vdisk).filter(|name| *name != Symbol::default())
-    }
-
-    /// The first sector on that disk.
-    pub fn vsector(&self) -> Option<i64> {
-        (self.vsector != NO_SECTOR).then_some(self.vsector as i64)
-    }
-}
-
 /// The submitter of a request.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct By {
     /// The process.
     pub pid: u32,
@@ -314,6 +276,8 @@ impl Attribution {
         self.open.pids.clear();
         self.open.devices.clear();
         found.clear();
+        // The last submitter without a VM: its requests have no owner, wherever they are.
+        let mut outside: Option<By> = None;
         loop {
             let mut loaded = 0;
             for (at, disk) in positions.clone().take(AHEAD) {
@@ -325,7 +289,13 @@ impl Attribution {
             for (at, disk) in positions.by_ref().take(AHEAD) {
                 let (record, submitter) = (&records[at as usize], &submitters[at as usize]);
                 let request = Request::of(record, submitter, disk);
-                found.push(self.decide(&request, cgroups));
+                if outside != Some(request.by) {
+                    let owner = self.decide(&request, cgroups);
+                    outside = self.is_outside(owner, request.by).then_some(request.by);
+                    found.push(owner);
+                } else {
+                    found.push(Owner::default());
+                }
             }
             if found.len() - before < AHEAD {
                 return;
@@ -341,6 +311,11 @@ impl Attribution {
             Some(vm) if recent.pid == pid => self.owners.touch(vm, disk, sector),
             _ => 0,
         }
+    }
+
+    /// True if `owner`, of a request of `by`, does not depend on the location.
+    fn is_outside(&self, owner: Owner, by: By) -> bool {
+        owner == Owner::default() && !by.by_kernel && !self.owners.is_server(by.pid)
     }
 
     /// The owner of one request.
