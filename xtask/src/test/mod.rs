@@ -50,6 +50,9 @@ const SUITES_OF_PROCESSORS: &[&str] = &[
     "weir, test standard_queries",
 ];
 
+/// Suites with many tests, most of which wait for other programs.
+const SUITES_THAT_WAIT: &[&str] = &["weir, test cli"];
+
 /// The arguments of `cargo test` that select the tests of other kernels.
 const OF_KERNELS: [&str; 3] = ["--test", "guests", "kernels"];
 
@@ -124,6 +127,11 @@ fn divided(suites: Vec<Suite>) -> (Vec<Suite>, Vec<Suite>) {
             || SUITES_OF_THE_HOST.contains(&name)
     };
     let (of_the_host, others): (Vec<_>, Vec<_>) = suites.into_iter().partition(uses_host);
+    let with_threads = |suite: Suite| match SUITES_THAT_WAIT.contains(&suite.name.as_str()) {
+        true => suite.with_waiting_tests(),
+        false => suite,
+    };
+    let of_the_host = of_the_host.into_iter().map(with_threads).collect();
     let others = others.into_iter().map(Suite::in_background);
     let examples = Suite::selected(&["--doc".to_owned()]).in_background();
     (of_the_host, others.chain([examples]).collect())

@@ -21,6 +21,8 @@ pub struct Suite {
     pub package: String,
     runs: Runs,
     is_in_background: bool,
+    /// Most of its tests wait.
+    waits: bool,
 }
 
 enum Runs {
@@ -103,6 +105,7 @@ impl Suite {
                 directory: directory.into(),
             },
             is_in_background: false,
+            waits: false,
         }
     }
 
@@ -113,6 +116,7 @@ impl Suite {
             package: String::new(),
             runs: Runs::Cargo(args.to_vec()),
             is_in_background: false,
+            waits: false,
         }
     }
 
@@ -120,6 +124,14 @@ impl Suite {
     pub fn in_background(self) -> Suite {
         Suite {
             is_in_background: true,
+            ..self
+        }
+    }
+
+    /// The same with one more test at a time than there are processors, since most of them wait.
+    pub fn with_waiting_tests(self) -> Suite {
+        Suite {
+            waits: true,
             ..self
         }
     }
@@ -144,8 +156,13 @@ impl Suite {
 
     fn run_with(&self, args: &[&str], environment: &[(&str, &str)]) -> Result<Finished> {
         let started = Instant::now();
-        let mut child = self
-            .command()
+        let mut command = self.command();
+        if let Ok(processors) = thread::available_parallelism()
+            && self.waits
+        {
+            command.env("RUST_TEST_THREADS", (processors.get() + 1).to_string());
+        }
+        let mut child = command
             .args(args)
             .envs(environment.iter().copied())
             .stdin(Stdio::null())
