@@ -20,7 +20,10 @@ pub const NAMED_RECORD_BYTES: usize = 104;
 /// Bytes of a record with the file of the request as well: `struct file_record`.
 pub const FILE_RECORD_BYTES: usize = 120;
 
-/// Positions at which the entry of a request may be.
+/// Bytes of `struct bucket`.
+pub const BUCKET_BYTES: usize = 64;
+
+/// Entries per bucket.
 pub const WAYS: usize = 8;
 
 /// Bytes of `struct entry`.
@@ -130,7 +133,7 @@ pub mod count {
     pub const ORPHANS: usize = 1;
     /// Records lost because the ring was full.
     pub const RING_FULL: usize = 2;
-    /// Requests without an entry, because their group of the table was full.
+    /// Requests without an entry, because their bucket was full.
     pub const TABLE_FULL: usize = 3;
     /// Entries whose completion was not observed.
     pub const REPLACED: usize = 4;
@@ -150,22 +153,17 @@ pub mod count {
 
 /// Position of the times of a `struct entry`, in 8-byte words.
 pub mod entry {
-    /// The name of its request; 0 is a free entry.
-    pub const REQUEST: usize = 0;
     /// When it was inserted.
-    pub const INSERT: usize = 1;
+    pub const INSERT: usize = 0;
     /// When it was issued.
-    pub const ISSUE: usize = 2;
+    pub const ISSUE: usize = 1;
+    /// When it was created by an unusual event.
+    pub const ODD: usize = 6;
     /// The lowest 16 bits are the row of its disk, the next ones the number + 1 of the subject in
     /// whose histograms it is counted.
-    pub const SUBJECT: usize = 5;
-    /// The lower half is the number of requests with this home whose entry is elsewhere.
-    pub const DISPLACED: usize = 7;
-    /// The lower half is nonzero if it is counted in the requests in flight of its disk; the upper
-    /// one, shifted by `ODD_SHIFT`, is when it was created by an unusual event.
+    pub const SUBJECT: usize = 4;
+    /// The lower half is nonzero if it is counted in the requests in flight of its disk.
     pub const IN_FLIGHT: usize = 15;
-    /// Bits that are omitted from a time in the upper half of [`IN_FLIGHT`].
-    pub const ODD_SHIFT: u32 = 30;
 }
 
 /// `struct clause`: all tests must hold; bounds are inclusive.
@@ -210,8 +208,8 @@ pub struct Config {
     pub clause_count: u32,
     /// Records per processor, a power of two.
     pub ring_slots: u32,
-    /// Entries of the table of requests less one, a power of two less one.
-    pub entry_mask: u32,
+    /// Number of buckets less one, a power of two less one.
+    pub bucket_mask: u32,
     /// Entries of the table of devices less one, a power of two less one.
     pub device_mask: u32,
     /// Entries of the table of cgroups less one, a power of two less one.
@@ -337,7 +335,7 @@ impl Config {
             ops: numbers.ops,
             clause_count: needs.clauses.len() as u32,
             ring_slots: sizes.ring_slots,
-            entry_mask: sizes.requests - 1,
+            bucket_mask: sizes.buckets - 1,
             device_mask: sizes.known - 1,
             cgroup_mask: sizes.known - 1,
             device_rows: sizes.device_rows,
@@ -380,7 +378,7 @@ impl Config {
         let sizes = [
             self.clause_count,
             self.ring_slots,
-            self.entry_mask,
+            self.bucket_mask,
             self.device_mask,
             self.cgroup_mask,
             self.device_rows,

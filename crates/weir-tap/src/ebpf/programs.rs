@@ -135,8 +135,8 @@ pub struct Sizes {
     pub record_bytes: usize,
     /// Records per processor, a power of two.
     pub ring_slots: u32,
-    /// Entries of the table of requests in flight, a power of two.
-    pub requests: u32,
+    /// Buckets of the table of requests in flight, a power of two.
+    pub buckets: u32,
     /// Rows of counters per processor.
     pub device_rows: u32,
     /// Entries of the tables of devices and of cgroups, a power of two.
@@ -163,12 +163,15 @@ impl Sizes {
     pub fn new(options: &LiveOptions, record_bytes: usize) -> Result<Sizes, TapError> {
         let processors =
             libbpf_rs::num_possible_cpus().map_err(|e| refused("its processors", &e))?;
-        let requests = options.requests_max.clamp(layout::WAYS, 1 << 23);
+        let buckets = options
+            .requests_max
+            .div_ceil(layout::WAYS)
+            .clamp(1, 1 << 20);
         Ok(Sizes {
             processors: processors as u32,
             record_bytes,
             ring_slots: rings::ring_slots(options.ring_bytes, processors, record_bytes),
-            requests: requests.next_power_of_two() as u32,
+            buckets: buckets.next_power_of_two() as u32,
             device_rows: DEVICE_ROWS,
             known: KNOWN,
             flows: 1,
@@ -214,10 +217,10 @@ impl Sizes {
     pub fn bytes(&self) -> u64 {
         let ring = self.ring_slots as usize * self.record_bytes + RING_BYTES;
         let counters = self.device_rows as usize * layout::COUNTS_BYTES;
-        let requests = self.requests as usize * layout::ENTRY_BYTES;
+        let bucket = layout::BUCKET_BYTES + layout::WAYS * layout::ENTRY_BYTES;
         let known = 2 * self.known as usize * layout::KNOWN_BYTES;
         let processors = self.processors as usize;
-        let tap = processors * (ring + counters) + requests + known;
+        let tap = processors * (ring + counters) + self.buckets as usize * bucket + known;
         let extents = match self.extents {
             true => ExtentTables::bytes(self.device_rows),
             false => 0,
@@ -235,6 +238,8 @@ pub struct Programs {
     /// A head and a tail per processor.
     pub rings: Shared,
     /// The requests in flight.
+    pub buckets: Shared,
+    /// The stored data of each.
     pub entries: Shared,
     /// Devices and their marks.
     pub devices: Shared,
@@ -283,7 +288,7 @@ impl Programs {
         let records = (sizes.processors * sizes.ring_slots) as usize;
         let known = sizes.known as usize;
         let counters = (sizes.processors * sizes.device_rows) as usize;
-        let requests = sizes.requests as usize;
+        let buckets = sizes.buckets as usize;
         let map =
             |name: &str, bytes: usize, values: usize| object::map(&object, name, bytes, values);
         let processors = sizes.processors as usize;
@@ -311,7 +316,8 @@ impl Programs {
             files,
             records: map("records", sizes.record_bytes, records)?,
             rings: map("rings", RING_BYTES, processors)?,
-            entries: map("entries", layout::ENTRY_BYTES, requests)?,
+            buckets: map("buckets", layout::BUCKET_BYTES, buckets)?,
+            entries: map("entries", layout::ENTRY_BYTES, buckets * layout::WAYS)?,
             devices: map("devices", layout::KNOWN_BYTES, known)?,
             cgroups: map("cgroups", layout::KNOWN_BYTES, known)?,
             counters: map("counters", layout::COUNTS_BYTES, counters)?,
@@ -418,7 +424,8 @@ fn size_tables(
                 sizes.processors * sizes.ring_slots
             }
             "rings" => sizes.processors,
-            "entries" => sizes.requests,
+            "buckets" => sizes.buckets,
+            "entries" => sizes.buckets * layout::WAYS as u32,
             "devices" | "cgroups" => sizes.known,
             "counters" => sizes.processors * sizes.device_rows,
             _ if folding.size(&name, &mut map, sizes.processors)? => continue,

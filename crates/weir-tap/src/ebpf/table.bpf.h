@@ -13,6 +13,7 @@ const volatile struct config config = {};
 struct state state = {};
 
 TABLE(records, sizeof(struct wide_record));
+TABLE(buckets, sizeof(struct bucket));
 TABLE(entries, sizeof(struct entry));
 TABLE(devices, sizeof(struct known));
 TABLE(cgroups, sizeof(struct known));
@@ -40,92 +41,57 @@ static __always_inline __u32 hash(__u64 key)
 
 /* ---- Requests in flight -------------------------------------------------------------------- */
 
-static __always_inline __u32 home_of(__u64 request)
+static __always_inline struct entry *entry_at(__u32 bucket, __u32 way)
 {
-	return hash(request) & config.entry_mask;
-}
-
-/* The entry of a home, or one of the others of its group. */
-static __always_inline struct entry *entry_at(__u32 home, __u32 way)
-{
-	__u32 slot = home ^ way;
+	__u32 slot = bucket * WAYS + way;
 
 	return bpf_map_lookup_elem(&entries, &slot);
 }
 
-/* The entry of `request` that is not at its home; NULL if there is none. */
-SUBPROGRAM struct entry *find_displaced(__u64 request, __u32 home)
-{
-	struct entry *e;
-	__u32 way;
-
-#pragma unroll
-	for (way = 1; way < WAYS; way++) {
-		e = entry_at(home, way);
-		if (!e || e->request == request)
-			return e;
-	}
-	return NULL;
-}
-
 static __always_inline struct entry *find(__u64 request)
 {
-	__u32 home = home_of(request);
-	struct entry *e = entry_at(home, 0);
-
-	if (!e || e->request == request)
-		return e;
-	return unlikely(e->displaced) ? find_displaced(request, home) : NULL;
-}
-
-static __always_inline bool take(struct entry *e, __u64 request)
-{
-	return !e->request && __sync_val_compare_and_swap(&e->request, 0, request) == 0;
-}
-
-/* A free entry for `request` at another position than its home; NULL if its group is full. */
-SUBPROGRAM struct entry *claim_displaced(__u64 request, __u32 home)
-{
-	struct entry *first = entry_at(home, 0), *e;
+	__u32 bucket = hash(request) & config.bucket_mask;
+	struct bucket *b = bpf_map_lookup_elem(&buckets, &bucket);
 	__u32 way;
 
-	if (!first)
-		return NULL;
+	if (b)
 #pragma unroll
-	for (way = 1; way < WAYS; way++) {
-		e = entry_at(home, way);
-		if (!e)
-			return NULL;
-		if (take(e, request)) {
-			__sync_fetch_and_add(&first->displaced, 1);
-			return e;
-		}
-	}
+		for (way = 0; way < WAYS; way++)
+			if (b->request[way] == request)
+				return entry_at(bucket, way);
 	return NULL;
 }
 
-/* A free entry for `request`; NULL if its group is full. */
+/* A free entry for `request`; NULL if its bucket is full. */
 static __always_inline struct entry *claim(__u64 request)
 {
-	__u32 home = home_of(request);
-	struct entry *e = entry_at(home, 0);
+	__u32 bucket = hash(request) & config.bucket_mask;
+	struct bucket *b = bpf_map_lookup_elem(&buckets, &bucket);
+	__u32 way;
 
-	if (!e || take(e, request))
-		return e;
-	return claim_displaced(request, home);
-}
+	if (b)
+#pragma unroll
+		for (way = 0; way < WAYS; way++)
+			if (!b->request[way] &&
+			    __sync_val_compare_and_swap(&b->request[way], 0, request) == 0) {
+				struct entry *e = entry_at(bucket, way);
 
-/* Frees an entry that is not at its home, unless user space has done that. */
-SUBPROGRAM void release_displaced(__u64 request, struct entry *e)
-{
-	struct entry *first = entry_at(home_of(request), 0);
-
-	if (__sync_val_compare_and_swap(&e->request, request, 0) == request && first)
-		__sync_fetch_and_add(&first->displaced, -1);
+				/* Release reads it back, so that the verifier does not check each way separately. */
+				if (e)
+					e->way = way;
+				return e;
+			}
+	return NULL;
 }
 
 static __always_inline void release(__u64 request, struct entry *e)
 {
+	__u32 bucket = hash(request) & config.bucket_mask;
+	struct bucket *b = bpf_map_lookup_elem(&buckets, &bucket);
+	__u32 way = e->way & (WAYS - 1);
+
+	if (!b)
+		return;
 	if (!config.track && e->odd)
 		__sync_fetch_and_add(&state.odd, -1);
 	/* User space may look at the entry again before the next request is written to it. */
@@ -133,12 +99,10 @@ static __always_inline void release(__u64 request, struct entry *e)
 	if (config.flow)
 		e->in_flight = 0;
 	barrier();
-	if (unlikely(e != entry_at(home_of(request), 0)))
-		release_displaced(request, e);
-	else if (config.ordered)
-		*(volatile __u64 *)&e->request = 0;
+	if (config.ordered)
+		*(volatile __u64 *)&b->request[way] = 0;
 	else
-		__sync_lock_test_and_set(&e->request, 0);
+		__sync_lock_test_and_set(&b->request[way], 0);
 }
 
 /* ---- Devices and cgroups ------------------------------------------------------------------- */

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::layout::{self, SIBLINGS, entry};
+use super::layout::{self, SIBLINGS, WAYS};
 use super::programs::Sizes;
 use crate::shared::Shared;
 
@@ -83,55 +83,58 @@ pub struct Removed {
     pub in_flight_of: Option<usize>,
 }
 
-/// Words of `struct entry`.
-const ENTRY_WORDS: usize = layout::ENTRY_BYTES / 8;
-
 /// Frees the entries of requests that started before `before_ns`; returns their number. `forget` is
 /// called with each.
-pub fn sweep(entries: &Shared, before_ns: u64, forget: impl Fn(Removed)) -> i64 {
-    let words = entries.words();
+pub fn sweep(buckets: &Shared, entries: &Shared, before_ns: u64, forget: impl Fn(Removed)) -> i64 {
+    const ENTRY_WORDS: usize = layout::ENTRY_BYTES / 8;
     let mut freed = 0;
-    for (slot, entry) in words.chunks_exact(ENTRY_WORDS).enumerate() {
-        let name = entry[entry::REQUEST].load(Ordering::Acquire);
+    for (slot, request) in buckets.words().iter().enumerate() {
+        let name = request.load(Ordering::Acquire);
         if name == 0 {
             continue;
         }
-        let word = |at: usize| entry[at].load(Ordering::Relaxed);
-        let (numbers, last) = (word(entry::SUBJECT), word(entry::IN_FLIGHT));
-        let odd_ns = (last >> 32) << entry::ODD_SHIFT;
-        let last_ns = word(entry::INSERT).max(word(entry::ISSUE)).max(odd_ns);
+        let entry = &entries.words()[slot * ENTRY_WORDS..][..ENTRY_WORDS];
+        let times = [
+            layout::entry::INSERT,
+            layout::entry::ISSUE,
+            layout::entry::ODD,
+        ];
+        let last = times.map(|word| entry[word].load(Ordering::Relaxed));
+        let last = last.into_iter().max().expect("an entry has three times");
+        let numbers = entry[layout::entry::SUBJECT].load(Ordering::Relaxed);
+        let in_flight = entry[layout::entry::IN_FLIGHT].load(Ordering::Relaxed) as u32;
         let removed = Removed {
             subject: (numbers >> 16 & 0xffff) as usize,
-            in_flight_of: (last as u32 != 0).then_some((numbers & 0xffff) as usize),
+            in_flight_of: (in_flight != 0).then_some((numbers & 0xffff) as usize),
         };
-        let freeing = || {
-            let request = &entry[entry::REQUEST];
-            request.compare_exchange(name, 0, Ordering::AcqRel, Ordering::Relaxed)
-        };
-        if last_ns == 0 || last_ns >= before_ns || freeing().is_err() {
-            continue;
+        let old = last != 0 && last < before_ns;
+        let freeing = || request.compare_exchange(name, 0, Ordering::AcqRel, Ordering::Relaxed);
+        if old && freeing().is_ok() {
+            freed += 1;
+            forget(removed);
         }
-        let home = hash(name) & (words.len() / ENTRY_WORDS - 1);
-        if home != slot {
-            words[home * ENTRY_WORDS + entry::DISPLACED].fetch_sub(1, Ordering::AcqRel);
-        }
-        freed += 1;
-        forget(removed);
     }
     freed
 }
 
 /// The start of the oldest request that has an entry.
-pub fn oldest(entries: &Shared) -> Option<u64> {
-    let started = |words: &[AtomicU64]| {
-        if words[entry::REQUEST].load(Ordering::Acquire) == 0 {
+pub fn oldest(buckets: &Shared, entries: &Shared) -> Option<u64> {
+    const ENTRY_WORDS: usize = layout::ENTRY_BYTES / 8;
+    let started = |(slot, request): (usize, &AtomicU64)| {
+        // Few have a name; the entries of the others are not read.
+        if request.load(Ordering::Acquire) == 0 {
             return None;
         }
-        let times = [entry::INSERT, entry::ISSUE];
-        let times = times.map(|word| words[word].load(Ordering::Relaxed));
+        let entry = &entries.words()[slot * ENTRY_WORDS..][..ENTRY_WORDS];
+        let times = [layout::entry::INSERT, layout::entry::ISSUE];
+        let times = times.map(|word| entry[word].load(Ordering::Relaxed));
         // An entry without a time is being created.
         times.into_iter().filter(|ns| *ns != 0).min()
     };
-    let entries = entries.words().chunks_exact(ENTRY_WORDS);
-    entries.filter_map(started).min()
+    buckets.words().iter().enumerate().filter_map(started).min()
 }
+
+const _: () = assert!(
+    layout::BUCKET_BYTES == 8 * WAYS,
+    "a bucket is its requests' names"
+);

@@ -252,7 +252,7 @@ static __always_inline void keep_odd(__u64 request, struct io *io)
 	io->state = ISSUED;
 	keep(e, io, 1);
 	e->changed = CHANGED;
-	e->odd_time = bpf_ktime_get_ns() >> ODD_SHIFT;
+	e->odd_ns = bpf_ktime_get_ns();
 	if (!config.track)
 		__sync_fetch_and_add(&state.odd, 1);
 }

@@ -85,13 +85,8 @@ enum change {
 	CHANGED = 2,		/* a part is complete: sector and size have changed */
 };
 
-/*
- * A request in flight. The first cache line has the fields that nearly every query needs. The entry of a
- * request is at the position that its hash determines, its home, or at one of the others of that group.
- */
-#define WAYS 8
+/* A request in flight. The first cache line has the fields that nearly every query needs. */
 struct entry {
-	__u64 request;		/* 0: free */
 	__u64 insert_ns;	/* 0 if not seen */
 	__u64 issue_ns;		/* 0 if not seen */
 	__u64 sector;
@@ -108,7 +103,8 @@ struct entry {
 	__u8 state;
 	__u8 changed;		/* of enum change */
 	__u8 odd;		/* made when the request was requeued or partly complete: its start is unknown */
-	__u32 displaced;	/* requests with this home whose entry is at another position */
+	__u64 odd_ns;		/* the time at which it was made so */
+	__u32 way;		/* way of its bucket */
 	__u32 pid;
 	__u64 cgroup;
 	__u64 comm[2];
@@ -117,11 +113,16 @@ struct entry {
 	__u64 inode;
 	__s64 seek;		/* with `flow`: as in wide_record */
 	__u32 in_flight;	/* likewise */
-	__u32 odd_time;		/* with `odd`: when it was made so, CLOCK_MONOTONIC >> ODD_SHIFT */
+	__u32 spare;
 };
 _Static_assert(sizeof(struct entry) == 128, "struct entry");
 
-#define ODD_SHIFT 30
+/* A bucket: the entries of up to eight requests; 0 is a free way. */
+#define WAYS 8
+struct bucket {
+	__u64 request[WAYS];
+};
+_Static_assert(sizeof(struct bucket) == 64, "struct bucket");
 
 /* State that user space has set for four devices or cgroups; one that is not found passes every test. */
 #define SIBLINGS 4
@@ -201,7 +202,7 @@ struct config {
 	__u64 ops;		/* the enum op of each of the kernel's operations below 16, four bits each */
 	__u32 clause_count;
 	__u32 ring_slots;	/* records per processor, a power of two */
-	__u32 entry_mask;	/* of the table of requests in flight */
+	__u32 bucket_mask;
 	__u32 device_mask;
 	__u32 cgroup_mask;
 	__u32 device_rows;	/* rows of counters per processor */

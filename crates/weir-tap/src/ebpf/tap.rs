@@ -487,7 +487,7 @@ impl BlockTap {
                 flows.forget(row);
             }
         };
-        self.expired += tables::sweep(&programs.entries, before, forget);
+        self.expired += tables::sweep(&programs.buckets, &programs.entries, before, forget);
         if let Some(flows) = &mut self.flows {
             flows.sweep(before);
         }
@@ -588,7 +588,7 @@ impl Tap for BlockTap {
 
     fn in_flight_since(&mut self) -> Option<Nanos> {
         let programs = &self.live.as_ref()?.programs;
-        let first_ns = tables::oldest(&programs.entries)?;
+        let first_ns = tables::oldest(&programs.buckets, &programs.entries)?;
         Some(first_ns as Nanos + self.names.epoch_offset_ns)
     }
 

@@ -276,7 +276,7 @@ impl Attribution {
         self.open.pids.clear();
         self.open.devices.clear();
         found.clear();
-        // The last submitter without a VM: its requests have no owner, wherever they are.
+        // The last submitter whose requests have no owner, wherever they are.
         let mut outside: Option<By> = None;
         loop {
             let mut loaded = 0;
