@@ -7,6 +7,7 @@ use std::sync::OnceLock;
 
 use crate::{Alias, ClosedSet, Field, Nanos, Operand, SECTOR_BYTES, Schema, Symbol, Type, Unit};
 
+use rows::Values;
 pub use rows::{EventBatch, IoBatch, IoRows};
 
 /// The type of an event in `IOstream` (thesis, Table 3.1, `Type`).
@@ -260,13 +261,39 @@ pub const IO_PAIRS: PairedStreams = PairedStreams {
     response_only: &["error", "agent_ts", "monitor_ts"],
 };
 
+/// A row that has an event: the event itself, or a completed request.
+trait HasEvent: 'static {
+    fn event(&self) -> &Event;
+    fn event_mut(&mut self) -> &mut Event;
+}
+
+impl HasEvent for Event {
+    fn event(&self) -> &Event {
+        self
+    }
+
+    fn event_mut(&mut self) -> &mut Event {
+        self
+    }
+}
+
+impl HasEvent for IoEvent {
+    fn event(&self) -> &Event {
+        &self.event
+    }
+
+    fn event_mut(&mut self) -> &mut Event {
+        &mut self.event
+    }
+}
+
 /// How a column's values are read from, and stored in, a row of type `R`.
 #[derive(Clone, Copy)]
-enum Access<R> {
+enum Access<R: 'static> {
     /// A number that follows from other columns, or is the time of the row: it is not stored.
-    Derived(fn(&R) -> Option<i64>),
-    Int(fn(&R) -> Option<i64>, fn(&mut R, Option<i64>)),
-    Text(fn(&R) -> Option<Symbol>, fn(&mut R, Option<Symbol>)),
+    Derived(&'static dyn Values<R, i64>),
+    Int(&'static dyn Values<R, i64>, fn(&mut R, Option<i64>)),
+    Text(&'static dyn Values<R, Symbol>, fn(&mut R, Option<Symbol>)),
 }
 
 /// Replaces `value` by the value of `all` that `is_wanted` accepts, if there is one.
@@ -274,8 +301,8 @@ fn replace<T: Copy>(value: &mut T, all: &[T], is_wanted: impl Fn(&T) -> bool) {
     *value = all.iter().copied().find(is_wanted).unwrap_or(*value);
 }
 
-/// The columns of `IOstream`, in order, each with its access to an [`Event`].
-fn event_columns() -> Vec<(Field, Access<Event>)> {
+/// The columns of `IOstream`, in order, each with its access to the [`Event`] of a row.
+fn event_columns<R: HasEvent>() -> Vec<(Field, Access<R>)> {
     use Access::{Derived, Int, Text};
     use Type as T;
     vec![
@@ -284,26 +311,26 @@ fn event_columns() -> Vec<(Field, Access<Event>)> {
                 .unit(Unit::Nanoseconds)
                 .doc("the time of the event at the tap")
                 .aliases(&[Alias::in_unit("BlktapTS", Unit::Microseconds)]),
-            Derived(|e| Some(e.ts)),
+            Derived(&|e: &R| Some(e.event().ts)),
         ),
         (
             Field::new("type", T::Text)
                 .doc("Q request, R response, E error, N not supported")
                 .values(ClosedSet::EventKind),
-            Text(
-                |e| Some(e.kind.symbol()),
-                |e, v| replace(&mut e.kind, &EventKind::ALL, |k| Some(k.symbol()) == v),
-            ),
+            Text(&|e: &R| Some(e.event().kind.symbol()), |e, v| {
+                replace(&mut e.event_mut().kind, &EventKind::ALL, |k| {
+                    Some(k.symbol()) == v
+                })
+            }),
         ),
         (
             Field::new("op", T::Text)
                 .doc("r read, w write, f flush, d discard, z write zeroes")
                 .values(ClosedSet::Op)
                 .aliases(&[Alias::same("IOOp"), Alias::same("IOP")]),
-            Text(
-                |e| Some(e.op.symbol()),
-                |e, v| replace(&mut e.op, &Op::ALL, |op| Some(op.symbol()) == v),
-            ),
+            Text(&|e: &R| Some(e.event().op.symbol()), |e, v| {
+                replace(&mut e.event_mut().op, &Op::ALL, |op| Some(op.symbol()) == v)
+            }),
         ),
         (
             Field::new("req_id", T::Int)
@@ -312,50 +339,51 @@ fn event_columns() -> Vec<(Field, Access<Event>)> {
                       is in flight",
                 )
                 .aliases(&[Alias::same("ReqId")]),
-            Int(|e| Some(e.req_id), |e, v| e.req_id = v.unwrap_or_default()),
+            Int(&|e: &R| Some(e.event().req_id), |e, v| {
+                e.event_mut().req_id = v.unwrap_or_default()
+            }),
         ),
         (
             Field::new("sector", T::Int)
                 .unit(Unit::Sectors)
                 .nullable()
                 .doc("first sector of the request; NULL for a flush"),
-            Int(|e| e.sector, |e, v| e.sector = v),
+            Int(&|e: &R| e.event().sector, |e, v| e.event_mut().sector = v),
         ),
         (
             Field::new("sectors", T::Int)
                 .unit(Unit::Sectors)
                 .doc("length of the request in sectors of 512 bytes")
                 .aliases(&[Alias::same("Size")]),
-            Int(
-                |e| Some(e.sectors),
-                |e, v| e.sectors = v.unwrap_or_default(),
-            ),
+            Int(&|e: &R| Some(e.event().sectors), |e, v| {
+                e.event_mut().sectors = v.unwrap_or_default()
+            }),
         ),
         (
             Field::new("bytes", T::Int)
                 .unit(Unit::Bytes)
                 .doc("length of the request in bytes"),
-            Derived(|e| Some(e.sectors * SECTOR_BYTES)),
+            Derived(&|e: &R| Some(e.event().sectors * SECTOR_BYTES)),
         ),
         (
             Field::new("vm", T::Text)
                 .nullable()
                 .doc("name of the virtual machine; NULL if unknown")
                 .aliases(&[Alias::same("VMName")]),
-            Text(|e| e.vm, |e, v| e.vm = v),
+            Text(&|e: &R| e.event().vm, |e, v| e.event_mut().vm = v),
         ),
         (
             Field::new("vdisk", T::Text).nullable().doc(
                 "name of the disk in the VM, such as \
                         /dev/vda",
             ),
-            Text(|e| e.vdisk, |e, v| e.vdisk = v),
+            Text(&|e: &R| e.event().vdisk, |e, v| e.event_mut().vdisk = v),
         ),
         (
             Field::new("pdisk", T::Text)
                 .nullable()
                 .doc("device or file on the host, such as /dev/sda3 or the path of an image"),
-            Text(|e| e.pdisk, |e, v| e.pdisk = v),
+            Text(&|e: &R| e.event().pdisk, |e, v| e.event_mut().pdisk = v),
         ),
         (
             Field::new("agent_ts", T::Time)
@@ -363,7 +391,9 @@ fn event_columns() -> Vec<(Field, Access<Event>)> {
                 .nullable()
                 .doc("the time at which the agent's engine received the event")
                 .aliases(&[Alias::in_unit("FtrTS", Unit::Microseconds)]),
-            Int(|e| e.agent_ts, |e, v| e.agent_ts = v),
+            Int(&|e: &R| e.event().agent_ts, |e, v| {
+                e.event_mut().agent_ts = v
+            }),
         ),
         (
             Field::new("monitor_ts", T::Time)
@@ -371,79 +401,82 @@ fn event_columns() -> Vec<(Field, Access<Event>)> {
                 .nullable()
                 .doc("the time at which the monitor's engine received the event")
                 .aliases(&[Alias::in_unit("MtrTS", Unit::Microseconds)]),
-            Int(|e| e.monitor_ts, |e, v| e.monitor_ts = v),
+            Int(&|e: &R| e.event().monitor_ts, |e, v| {
+                e.event_mut().monitor_ts = v
+            }),
         ),
         (
             Field::new("host", T::Text)
                 .nullable()
                 .doc("the agent that sent the event")
                 .aliases(&[Alias::same("IP")]),
-            Text(|e| e.host, |e, v| e.host = v),
+            Text(&|e: &R| e.event().host, |e, v| e.event_mut().host = v),
         ),
         (
             Field::new("level", T::Text)
                 .doc("layer of the tap: vdisk, vfs, block or guest")
                 .values(ClosedSet::Level),
-            Text(
-                |e| Some(e.level.symbol()),
-                |e, v| replace(&mut e.level, &Level::ALL, |l| Some(l.symbol()) == v),
-            ),
+            Text(&|e: &R| Some(e.event().level.symbol()), |e, v| {
+                replace(&mut e.event_mut().level, &Level::ALL, |l| {
+                    Some(l.symbol()) == v
+                })
+            }),
         ),
         (
             Field::new("pid", T::Int)
                 .nullable()
                 .doc("process that submitted the request, captured at submission"),
-            Int(|e| e.pid, |e, v| e.pid = v),
+            Int(&|e: &R| e.event().pid, |e, v| e.event_mut().pid = v),
         ),
         (
             Field::new("comm", T::Text)
                 .nullable()
                 .doc("command name of that process"),
-            Text(|e| e.comm, |e, v| e.comm = v),
+            Text(&|e: &R| e.event().comm, |e, v| e.event_mut().comm = v),
         ),
         (
             Field::new("cgroup", T::Text)
                 .nullable()
                 .doc("path of the cgroup that owns the request"),
-            Text(|e| e.cgroup, |e, v| e.cgroup = v),
+            Text(&|e: &R| e.event().cgroup, |e, v| e.event_mut().cgroup = v),
         ),
         (
             Field::new("cpu", T::Int)
                 .nullable()
                 .doc("processor on which the request was issued"),
-            Int(|e| e.cpu, |e, v| e.cpu = v),
+            Int(&|e: &R| e.event().cpu, |e, v| e.event_mut().cpu = v),
         ),
         (
             Field::new("flags", T::Text).nullable().doc(
                 "flags of the request, in blktrace's letters: F forced unit access, S sync, \
                       M metadata, A read-ahead",
             ),
-            Text(|e| e.flags, |e, v| e.flags = v),
+            Text(&|e: &R| e.event().flags, |e, v| e.event_mut().flags = v),
         ),
         (
             Field::new("error", T::Int).nullable().doc(
                 "errno of a failed request, positive; \
                         NULL for success",
             ),
-            Int(|e| e.error, |e, v| e.error = v),
+            Int(&|e: &R| e.event().error, |e, v| e.event_mut().error = v),
         ),
         (
             Field::new("merges", T::Int)
                 .nullable()
                 .doc("number of further bios that were merged into the request"),
-            Int(|e| e.merges, |e, v| e.merges = v),
+            Int(&|e: &R| e.event().merges, |e, v| e.event_mut().merges = v),
         ),
         (
             Field::new("vsector", T::Int)
                 .unit(Unit::Sectors)
                 .nullable()
                 .doc("first sector on the virtual disk; NULL if unknown"),
-            Int(|e| e.vsector, |e, v| e.vsector = v),
+            Int(&|e: &R| e.event().vsector, |e, v| e.event_mut().vsector = v),
         ),
     ]
 }
 
-/// The columns of `IO` that `IOstream` does not have.
+/// The columns of `IO`, which begin with those of `IOstream`.
 fn io_columns() -> Vec<(Field, Access<IoEvent>)> {
     use Access::{Int, Text};
     let span = |name: &str| {
@@ -451,22 +484,22 @@ fn io_columns() -> Vec<(Field, Access<IoEvent>)> {
             .unit(Unit::Nanoseconds)
             .nullable()
     };
-    vec![
-        (span("wait").doc("insert to issue: time in the host's queue"), Int(|e| e.wait_ns, |e, v| e.wait_ns = v)),
-        (span("service").doc("issue to complete: time in the device"), Int(|e| e.service_ns, |e, v| e.service_ns = v)),
-        (span("latency").doc("insert to complete: the time that the submitter waits"), Int(|e| e.latency_ns, |e, v| e.latency_ns = v)),
+    let own = [
+        (span("wait").doc("insert to issue: time in the host's queue"), Int(&|e: &IoEvent| e.wait_ns, |e, v| e.wait_ns = v)),
+        (span("service").doc("issue to complete: time in the device"), Int(&|e: &IoEvent| e.service_ns, |e, v| e.service_ns = v)),
+        (span("latency").doc("insert to complete: the time that the submitter waits"), Int(&|e: &IoEvent| e.latency_ns, |e, v| e.latency_ns = v)),
         (
             Field::new("in_flight", Type::Int)
                 .nullable()
                 .doc("requests of the disk in flight when this one was issued, including it"),
-            Int(|e| e.in_flight, |e, v| e.in_flight = v),
+            Int(&|e: &IoEvent| e.in_flight, |e, v| e.in_flight = v),
         ),
         (
             Field::new("seek", Type::Int)
                 .unit(Unit::Sectors)
                 .nullable()
                 .doc("first sector minus last sector of the disk's previous request; sequential is 1"),
-            Int(|e| e.seek_sectors, |e, v| e.seek_sectors = v),
+            Int(&|e: &IoEvent| e.seek_sectors, |e, v| e.seek_sectors = v),
         ),
         (
             Field::new("issue_ts", Type::Time)
@@ -474,41 +507,37 @@ fn io_columns() -> Vec<(Field, Access<IoEvent>)> {
                 .nullable()
                 .doc("the time of issue (submission for a flush), which is ts of its row Q in \
                       IOstream; NULL without one"),
-            Int(|e| e.issue_ts, |e, v| e.issue_ts = v),
+            Int(&|e: &IoEvent| e.issue_ts, |e, v| e.issue_ts = v),
         ),
         (
             Field::new("file", Type::Text)
                 .nullable()
                 .doc("the file of the host whose data it has, by its path when it was issued; NULL \
                       without one"),
-            Text(|e| e.file, |e, v| e.file = v),
+            Text(&|e: &IoEvent| e.file, |e, v| e.file = v),
         ),
         (
             Field::new("inode", Type::Int)
                 .nullable()
                 .doc("the number of that file in its file system"),
-            Int(|e| e.inode, |e, v| e.inode = v),
+            Int(&|e: &IoEvent| e.inode, |e, v| e.inode = v),
         ),
-    ]
+    ];
+    event_columns().into_iter().chain(own).collect()
 }
 
 /// The schema of stream `IOstream`: one row per event (thesis, Table 3.1, in 64 bits).
 pub fn iostream_schema() -> Schema {
-    Schema::new(
-        event_columns()
-            .into_iter()
-            .map(|(field, _)| field)
-            .collect(),
-    )
+    schema(event_columns::<Event>())
 }
 
 /// The schema of stream `IO`: one row per completed request.
 pub fn io_schema() -> Schema {
-    let mut schema = iostream_schema();
-    schema
-        .fields
-        .extend(io_columns().into_iter().map(|(field, _)| field));
-    schema
+    schema(io_columns())
+}
+
+fn schema<R>(columns: Vec<(Field, Access<R>)>) -> Schema {
+    Schema::new(columns.into_iter().map(|(field, _)| field).collect())
 }
 
 impl IoEvent {

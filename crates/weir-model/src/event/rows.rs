@@ -6,35 +6,81 @@ use std::sync::LazyLock;
 use arrow_array::{Int64Array, UInt32Array};
 use arrow_buffer::{NullBuffer, NullBufferBuilder};
 
-use super::{Access, Event, EventKind, IoEvent, Op, event_columns, io_columns};
+use super::{Access, Event, EventKind, HasEvent, IoEvent, Op, event_columns, io_columns};
 use crate::{Batch, Column, Field, Nanos, Symbol};
 
-/// The columns common to `IOstream` and `IO`, and those of `IO` alone.
-static EVENT_COLUMNS: LazyLock<Vec<(Field, Access<Event>)>> = LazyLock::new(event_columns);
+/// The columns of `IO`.
 static IO_COLUMNS: LazyLock<Vec<(Field, Access<IoEvent>)>> = LazyLock::new(io_columns);
+
+/// Reads the values of a column, of type `V`, from rows of type `R`. There is an implementation for
+/// each closure, so that a block of rows is read without a call for each of them.
+pub(super) trait Values<R, V: Stored>: Send + Sync {
+    /// The value in a row; `None` is NULL.
+    fn of(&self, row: &R) -> Option<V>;
+
+    /// Appends the values of a block of rows.
+    fn append(&self, block: &[R], values: &mut Vec<V::Raw>, nulls: &mut NullBufferBuilder);
+}
+
+/// A value as arrays have it.
+pub(super) trait Stored {
+    type Raw: Default;
+
+    fn raw(self) -> Self::Raw;
+}
+
+impl Stored for i64 {
+    type Raw = i64;
+
+    fn raw(self) -> i64 {
+        self
+    }
+}
+
+impl Stored for Symbol {
+    type Raw = u32;
+
+    fn raw(self) -> u32 {
+        self.id()
+    }
+}
+
+impl<R, V: Stored, F: Fn(&R) -> Option<V> + Send + Sync> Values<R, V> for F {
+    fn of(&self, row: &R) -> Option<V> {
+        self(row)
+    }
+
+    fn append(&self, block: &[R], values: &mut Vec<V::Raw>, nulls: &mut NullBufferBuilder) {
+        let mut missing = 0;
+        values.extend(block.iter().map(|row| {
+            let value = self(row);
+            missing += usize::from(value.is_none());
+            value.map(V::raw).unwrap_or_default()
+        }));
+        match missing {
+            0 => nulls.append_n_non_nulls(block.len()),
+            _ if missing == block.len() => nulls.append_n_nulls(missing),
+            _ => block
+                .iter()
+                .for_each(|row| nulls.append(self(row).is_some())),
+        }
+    }
+}
 
 impl IoEvent {
     /// The number in a column of `IO`, by position; `None` for NULL and in a text column.
     pub fn number(&self, column: usize) -> Option<i64> {
-        match EVENT_COLUMNS.get(column) {
-            Some((_, Access::Int(get, _) | Access::Derived(get))) => get(&self.event),
-            Some((_, Access::Text(..))) => None,
-            None => match IO_COLUMNS[column - EVENT_COLUMNS.len()].1 {
-                Access::Int(get, _) | Access::Derived(get) => get(self),
-                Access::Text(..) => None,
-            },
+        match IO_COLUMNS[column].1 {
+            Access::Int(values, _) | Access::Derived(values) => values.of(self),
+            Access::Text(..) => None,
         }
     }
 
     /// The text in a column of `IO`, by position; `None` for NULL and in a numeric column.
     pub fn text(&self, column: usize) -> Option<Symbol> {
-        match EVENT_COLUMNS.get(column) {
-            Some((_, Access::Text(get, _))) => get(&self.event),
-            Some(_) => None,
-            None => match IO_COLUMNS[column - EVENT_COLUMNS.len()].1 {
-                Access::Text(get, _) => get(self),
-                Access::Int(..) | Access::Derived(_) => None,
-            },
+        match IO_COLUMNS[column].1 {
+            Access::Text(values, _) => values.of(self),
+            Access::Int(..) | Access::Derived(_) => None,
         }
     }
 
@@ -54,11 +100,7 @@ impl IoEvent {
             None,
             0,
         ));
-        let (common, own) = batch.columns.split_at(EVENT_COLUMNS.len());
-        for ((field, access), column) in EVENT_COLUMNS.iter().zip(common) {
-            store(&mut io.event, field, *access, column, row)?;
-        }
-        for ((field, access), column) in IO_COLUMNS.iter().zip(own) {
+        for ((field, access), column) in IO_COLUMNS.iter().zip(&batch.columns) {
             store(&mut io, field, *access, column, row)?;
         }
         Some(io)
@@ -66,10 +108,10 @@ impl IoEvent {
 }
 
 /// Stores a value of a column; `None` if the column cannot have it.
-fn store<R>(
-    event: &mut R,
+fn store(
+    event: &mut IoEvent,
     field: &Field,
-    access: Access<R>,
+    access: Access<IoEvent>,
     column: &Column,
     row: usize,
 ) -> Option<()> {
@@ -108,24 +150,23 @@ pub struct EventBatch {
 /// Converts completed requests to batches of `IO`; columns that were not requested are NULL and
 /// cost nothing.
 pub struct IoBatch {
-    event: Vec<Option<Access<Event>>>,
-    own: Vec<Option<Access<IoEvent>>>,
+    columns: Vec<Option<Access<IoEvent>>>,
 }
 
 /// Builds batches of `IO` from completed requests that are added one by one; columns that were not
 /// requested are NULL and cost nothing.
 pub struct IoRows {
-    columns: IoBatch,
+    columns: Vec<Option<Access<IoEvent>>>,
     /// Whether any column was requested.
     has_columns: bool,
     ts: Vec<i64>,
-    values: Vec<Values>,
+    values: Vec<ColumnValues>,
     /// Rows whose values are not in the columns yet.
     block: Vec<IoEvent>,
 }
 
 /// The values of a column so far.
-enum Values {
+enum ColumnValues {
     /// The column was not requested.
     None,
     Int(Vec<i64>, NullBufferBuilder),
@@ -136,58 +177,36 @@ impl EventBatch {
     /// A builder of the columns at the positions `wanted`; `None` means all.
     pub fn new(wanted: Option<&[usize]>) -> EventBatch {
         EventBatch {
-            columns: wanted_columns(event_columns(), 0, wanted),
+            columns: wanted_columns(event_columns(), wanted),
         }
     }
 
     /// The batch of `events`, which are in timestamp order.
     pub fn build(&self, events: &[Event]) -> Batch {
-        let ts: Vec<i64> = events.iter().map(|e| e.ts).collect();
-        let capacity = events.len();
-        let mut values: Vec<Values> = empty_values(&self.columns, capacity).collect();
-        for block in events.chunks(BLOCK_ROWS) {
-            append(&mut values, &self.columns, block, |event| event);
-        }
-        Batch::stream(ts, columns(&mut values, capacity))
+        batch(&self.columns, events)
     }
 }
 
 impl IoBatch {
     /// A builder of the columns at the positions `wanted`; `None` means all.
     pub fn new(wanted: Option<&[usize]>) -> IoBatch {
-        let event = wanted_columns(event_columns(), 0, wanted);
-        let own = wanted_columns(io_columns(), event.len(), wanted);
-        IoBatch { event, own }
+        IoBatch {
+            columns: wanted_columns(io_columns(), wanted),
+        }
     }
 
     /// The batch of `events`, which are in order of completion.
     pub fn build(&self, events: &[IoEvent]) -> Batch {
-        let ts: Vec<i64> = events.iter().map(|e| e.event.ts).collect();
-        let mut values = self.values(events.len());
-        for block in events.chunks(BLOCK_ROWS) {
-            self.append(&mut values, block);
-        }
-        Batch::stream(ts, columns(&mut values, events.len()))
-    }
-
-    fn values(&self, capacity: usize) -> Vec<Values> {
-        let event = empty_values(&self.event, capacity);
-        event.chain(empty_values(&self.own, capacity)).collect()
-    }
-
-    fn append(&self, values: &mut [Values], block: &[IoEvent]) {
-        let (event, own) = values.split_at_mut(self.event.len());
-        append(event, &self.event, block, |row| &row.event);
-        append(own, &self.own, block, |row| row);
+        batch(&self.columns, events)
     }
 }
 
 impl IoRows {
     /// A builder of the columns at the positions `wanted`; `None` means all.
     pub fn new(wanted: Option<&[usize]>) -> IoRows {
-        let columns = IoBatch::new(wanted);
-        let is_wanted = |values: &Values| !matches!(values, Values::None);
-        let values = columns.values(0);
+        let columns = wanted_columns(io_columns(), wanted);
+        let is_wanted = |values: &ColumnValues| !matches!(values, ColumnValues::None);
+        let values = empty_values(&columns, 0);
         IoRows {
             has_columns: values.iter().any(is_wanted),
             columns,
@@ -223,89 +242,72 @@ impl IoRows {
     }
 
     fn append_block(&mut self) {
-        self.columns.append(&mut self.values, &self.block);
+        append(&mut self.values, &self.columns, &self.block);
         self.block.clear();
     }
 }
 
+fn batch<R: HasEvent>(wanted: &[Option<Access<R>>], rows: &[R]) -> Batch {
+    let ts: Vec<i64> = rows.iter().map(|row| row.event().ts).collect();
+    let mut values = empty_values(wanted, rows.len());
+    for block in rows.chunks(BLOCK_ROWS) {
+        append(&mut values, wanted, block);
+    }
+    Batch::stream(ts, columns(&mut values, rows.len()))
+}
+
 fn wanted_columns<R>(
     columns: Vec<(Field, Access<R>)>,
-    first: usize,
     wanted: Option<&[usize]>,
 ) -> Vec<Option<Access<R>>> {
     let asked = |i: usize| wanted.is_none_or(|w| w.contains(&i));
     columns
         .into_iter()
         .enumerate()
-        .map(|(i, (_, get))| asked(first + i).then_some(get))
+        .map(|(i, (_, access))| asked(i).then_some(access))
         .collect()
 }
 
 /// No values of each column.
-fn empty_values<R>(columns: &[Option<Access<R>>], capacity: usize) -> impl Iterator<Item = Values> {
-    columns.iter().map(move |access| match access {
-        None => Values::None,
-        Some(Access::Int(..) | Access::Derived(_)) => Values::Int(
+fn empty_values<R>(columns: &[Option<Access<R>>], capacity: usize) -> Vec<ColumnValues> {
+    let empty = |access: &Option<Access<R>>| match access {
+        None => ColumnValues::None,
+        Some(Access::Int(..) | Access::Derived(_)) => ColumnValues::Int(
             Vec::with_capacity(capacity),
             NullBufferBuilder::new(capacity),
         ),
-        Some(Access::Text(..)) => Values::Text(
+        Some(Access::Text(..)) => ColumnValues::Text(
             Vec::with_capacity(capacity),
             NullBufferBuilder::new(capacity),
         ),
-    })
+    };
+    columns.iter().map(empty).collect()
 }
 
 /// Appends the values of a block of rows to each column.
-fn append<T, R>(
-    values: &mut [Values],
-    columns: &[Option<Access<R>>],
-    block: &[T],
-    of: impl Fn(&T) -> &R,
-) {
+fn append<R>(values: &mut [ColumnValues], columns: &[Option<Access<R>>], block: &[R]) {
     for (values, access) in values.iter_mut().zip(columns) {
         match (values, access) {
-            (Values::Int(values, nulls), Some(Access::Int(get, _) | Access::Derived(get))) => {
-                gather(values, nulls, block, |row| get(of(row)));
+            (ColumnValues::Int(values, nulls), Some(Access::Int(of, _) | Access::Derived(of))) => {
+                of.append(block, values, nulls);
             }
-            (Values::Text(values, nulls), Some(Access::Text(get, _))) => {
-                gather(values, nulls, block, |row| get(of(row)).map(Symbol::id));
+            (ColumnValues::Text(values, nulls), Some(Access::Text(of, _))) => {
+                of.append(block, values, nulls);
             }
             _ => {}
         }
     }
 }
 
-fn gather<T, V: Default>(
-    values: &mut Vec<V>,
-    nulls: &mut NullBufferBuilder,
-    block: &[T],
-    get: impl Fn(&T) -> Option<V>,
-) {
-    let mut missing = 0;
-    values.extend(block.iter().map(|row| {
-        let value = get(row);
-        missing += usize::from(value.is_none());
-        value.unwrap_or_default()
-    }));
-    match missing {
-        0 => nulls.append_n_non_nulls(block.len()),
-        _ if missing == block.len() => nulls.append_n_nulls(missing),
-        _ => block
-            .iter()
-            .for_each(|row| nulls.append(get(row).is_some())),
-    }
-}
-
 /// The columns of `rows` rows; `values` are then empty.
-fn columns(values: &mut [Values], rows: usize) -> Vec<Column> {
-    let take = |values: &mut Values| match values {
-        Values::None => Column::Nulls(rows),
-        Values::Int(values, nulls) => match finished(values, nulls, rows) {
+fn columns(values: &mut [ColumnValues], rows: usize) -> Vec<Column> {
+    let take = |values: &mut ColumnValues| match values {
+        ColumnValues::None => Column::Nulls(rows),
+        ColumnValues::Int(values, nulls) => match finished(values, nulls, rows) {
             (_, Some(nulls)) if nulls.null_count() == rows => Column::Nulls(rows),
             (values, nulls) => Column::Int(Int64Array::new(values.into(), nulls)),
         },
-        Values::Text(values, nulls) => match finished(values, nulls, rows) {
+        ColumnValues::Text(values, nulls) => match finished(values, nulls, rows) {
             (_, Some(nulls)) if nulls.null_count() == rows => Column::Nulls(rows),
             (values, nulls) => Column::Text(UInt32Array::new(values.into(), nulls)),
         },
