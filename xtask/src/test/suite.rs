@@ -51,6 +51,9 @@ const OUTPUT_TIMEOUT: Duration = Duration::from_secs(5);
 const PANIC_LINES: usize = 8;
 const PANIC_COLUMNS: usize = 500;
 
+/// The variable with the number of tests at a time.
+const TEST_THREADS: &str = "RUST_TEST_THREADS";
+
 /// The arguments of `cargo test` that select packages.
 const PACKAGES: [&str; 3] = ["--workspace", "--package", "-p"];
 
@@ -159,8 +162,9 @@ impl Suite {
         let mut command = self.command();
         if let Ok(processors) = thread::available_parallelism()
             && self.waits
+            && std::env::var_os(TEST_THREADS).is_none()
         {
-            command.env("RUST_TEST_THREADS", (processors.get() + 1).to_string());
+            command.env(TEST_THREADS, (processors.get() + 1).to_string());
         }
         let mut child = command
             .args(args)

@@ -298,8 +298,8 @@ impl Ids<'_> {
     }
 }
 
-/// The disk of a row; both queries begin with the same columns. One with a known virtual disk is
-/// the same wherever its blocks are.
+/// The disk of a row; both queries begin with these columns. A known virtual disk is the same
+/// wherever its blocks are.
 fn disk(batch: &Batch, row: usize) -> DiskKey {
     let text = |c: Column| match batch.columns[c as usize].value(row) {
         Value::Text(symbol) => Some(symbol),
@@ -371,6 +371,46 @@ mod tests {
         }
     }
 
+    fn live_ledger() -> Ledger {
+        Ledger {
+            live: true,
+            slide_ns: SLIDE_NS,
+            limits_ns: Vec::new(),
+            rows: VecDeque::new(),
+            spans: VecDeque::new(),
+            last_spans: HashMap::new(),
+            devices: Devices::AsReported,
+            whole: Whole::new(Path::new(SYSFS)),
+            totals: Arc::new(Mutex::new(Totals::new(8))),
+            reader: Box::new(NoReader),
+            last: None,
+            began: 0,
+        }
+    }
+
+    #[test]
+    fn a_virtual_disk_is_one_disk_on_all_devices() {
+        let mut ledger = live_ledger();
+        let columns = vec![
+            Column::texts(["web"; 3]),
+            Column::texts(["/dev/vda"; 3]),
+            Column::texts(["/dev/sda", "/dev/sdb", "/dev/sda"]),
+            Column::ints(vec![40, 30, 20]),
+        ];
+        // The second and the third overlap the ones before, and the slice ends after the second.
+        let instants = vec![SLIDE_NS - 10, SLIDE_NS, SLIDE_NS + 1];
+        ledger.take_spans(&Batch::stream(instants, columns));
+        let spans = ledger.spans.iter().map(|span| (span.from, span.to));
+        let expected = [(SLIDE_NS - 50, SLIDE_NS), (SLIDE_NS - 19, SLIDE_NS + 1)];
+        assert_eq!(spans.collect::<Vec<_>>(), expected);
+        let disk = ledger.spans[0].disk;
+        assert_eq!(disk, ledger.spans[1].disk);
+        assert_eq!(
+            (disk.vdisk, disk.device),
+            (Some(Symbol::new("/dev/vda")), None)
+        );
+    }
+
     #[test]
     fn overlapping_requests_are_one_span_and_the_busy_time_is_the_same() {
         let mut state = 11u64;
@@ -381,21 +421,8 @@ mod tests {
             ((state >> 33) % below) as i64
         };
         let devices = ["/dev/sda", "/dev/sdb"];
-        let totals = Arc::new(Mutex::new(Totals::new(8)));
-        let mut ledger = Ledger {
-            live: true,
-            slide_ns: SLIDE_NS,
-            limits_ns: Vec::new(),
-            rows: VecDeque::new(),
-            spans: VecDeque::new(),
-            last_spans: HashMap::new(),
-            devices: Devices::AsReported,
-            whole: Whole::new(Path::new(SYSFS)),
-            totals: totals.clone(),
-            reader: Box::new(NoReader),
-            last: None,
-            began: 0,
-        };
+        let mut ledger = live_ledger();
+        let totals = ledger.totals.clone();
         let mut expected = [Busy::default(), Busy::default()];
         let (mut at, mut most) = (10 * SLIDE_NS, 0);
         for _ in 0..20 {

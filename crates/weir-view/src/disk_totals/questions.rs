@@ -81,8 +81,8 @@ pub enum Column {
 /// The column of the query for busy times after those that identify the disk.
 pub const SPAN_TIME_NS: usize = Column::Device as usize + 1;
 
-/// The device is a key only if the virtual disk is unknown: otherwise there is one row, wherever
-/// the disk's blocks are.
+/// The key of the counters. The device is in it only if the virtual disk is unknown: otherwise
+/// there is one row, wherever the disk's blocks are.
 const DISK: &str = "vm, vdisk, case when vdisk is null then pdisk end";
 
 impl Questions {
