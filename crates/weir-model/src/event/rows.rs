@@ -205,13 +205,11 @@ impl IoRows {
     /// A builder of the columns at the positions `wanted`; `None` means all.
     pub fn new(wanted: Option<&[usize]>) -> IoRows {
         let columns = wanted_columns(io_columns(), wanted);
-        let is_wanted = |values: &ColumnValues| !matches!(values, ColumnValues::None);
-        let values = empty_values(&columns, 0);
         IoRows {
-            has_columns: values.iter().any(is_wanted),
+            has_columns: columns.iter().any(Option::is_some),
+            values: empty_values(&columns, 0),
             columns,
             ts: Vec::new(),
-            values,
             block: Vec::with_capacity(BLOCK_ROWS),
         }
     }
@@ -247,6 +245,7 @@ impl IoRows {
     }
 }
 
+/// The batch of `rows`, which are in timestamp order.
 fn batch<R: HasEvent>(wanted: &[Option<Access<R>>], rows: &[R]) -> Batch {
     let ts: Vec<i64> = rows.iter().map(|row| row.event().ts).collect();
     let mut values = empty_values(wanted, rows.len());

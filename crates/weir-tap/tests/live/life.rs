@@ -16,7 +16,7 @@ use weir_tap::{Tap, TapEvent, ebpf};
 use crate::load::fio;
 use crate::watch::{Watch, demand, only};
 use crate::{bench, skip};
-use weir_testing::{run, skipped};
+use weir_testing::run;
 
 /// Set in a child: the device of the tap.
 const DEVICE: &str = "WEIR_TEST_TAP_DEVICE";
@@ -298,8 +298,8 @@ fn requests_beyond_a_small_table_are_emitted_without_times_and_counted() {
 
 #[test]
 fn a_table_with_as_many_entries_as_requests_in_flight_has_one_for_each() {
-    let test = "a_table_with_as_many_entries_as_requests_in_flight_has_one_for_each";
-    let Some(bench) = bench(test, 64) else {
+    const TEST: &str = "a_table_with_as_many_entries_as_requests_in_flight_has_one_for_each";
+    let Some(bench) = bench(TEST, 64) else {
         return;
     };
     let options = ebpf::LiveOptions {
@@ -316,7 +316,7 @@ fn a_table_with_as_many_entries_as_requests_in_flight_has_one_for_each() {
     let rows = seen.all().with("op", "r");
     if rows.len() as i64 != reads {
         // A program that interrupts another one is not run: an entry remains.
-        skipped(test, "not every request was observed");
+        skip::<()>(TEST, "not every request was observed");
         return;
     }
     let untracked = seen.count("requests_untracked", Some("table_full"), None);

@@ -64,18 +64,12 @@ mod tests {
 
     #[test]
     fn it_is_the_union_of_random_spans() {
-        let mut state = 7u64;
-        let mut next = |below: u64| {
-            state = state
-                .wrapping_mul(6_364_136_223_846_793_005)
-                .wrapping_add(1);
-            (state >> 33) % below
-        };
+        let mut random = fastrand::Rng::with_seed(7);
         for _ in 0..200 {
             let mut spans: Vec<(i64, i64)> = (0..60)
                 .map(|_| {
-                    let to = next(1_000) as i64;
-                    (to - next(40) as i64, to)
+                    let to = random.i64(0..1_000);
+                    (to - random.i64(0..40), to)
                 })
                 .collect();
             spans.sort_by_key(|s| s.1);

@@ -413,13 +413,7 @@ mod tests {
 
     #[test]
     fn overlapping_requests_are_one_span_and_the_busy_time_is_the_same() {
-        let mut state = 11u64;
-        let mut next = |below: u64| {
-            state = state
-                .wrapping_mul(6_364_136_223_846_793_005)
-                .wrapping_add(1);
-            ((state >> 33) % below) as i64
-        };
+        let mut random = fastrand::Rng::with_seed(11);
         let devices = ["/dev/sda", "/dev/sdb"];
         let mut ledger = live_ledger();
         let totals = ledger.totals.clone();
@@ -429,8 +423,8 @@ mod tests {
             // Completions over several slices, of which only the complete ones are settled.
             let rows: Vec<(i64, i64, usize)> = (0..500)
                 .map(|_| {
-                    at += next(2_000_000);
-                    (at, next(3_000_000), next(10) as usize / 9)
+                    at += random.i64(0..2_000_000);
+                    (at, random.i64(0..3_000_000), random.usize(0..10) / 9)
                 })
                 .collect();
             for (to, time_ns, disk) in &rows {

@@ -102,7 +102,7 @@ impl Questions {
         };
         let aggregates = aggregates(time, &wanted.limits_ns);
         let mut counters = format!(
-            "Rstream(\n  select vm, vdisk, case when vdisk is null then pdisk end as device, op, {aggregates}\n  \
+            "Rstream(\n  select {DISK} as device, op, {aggregates}\n  \
              from IO {window}{only}\n  group by {DISK}, op"
         );
         if wanted.live {
