@@ -33,9 +33,14 @@ const CRATES: &[(&str, &[&str])] = &[
     ),
     ("weir-act", &["weir-model", "weir-runtime", "weir-tap"]),
     (
+        "weir-forward",
+        &["weir-model", "weir-query", "weir-runtime", "weir-wire"],
+    ),
+    (
         "weir-agent",
         &[
             "weir-act",
+            "weir-forward",
             "weir-model",
             "weir-query",
             "weir-runtime",
@@ -43,10 +48,6 @@ const CRATES: &[(&str, &[&str])] = &[
             "weir-tap",
             "weir-wire",
         ],
-    ),
-    (
-        "weir-forward",
-        &["weir-model", "weir-query", "weir-runtime", "weir-wire"],
     ),
     (
         "weir-flink",

@@ -4,7 +4,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use weir_forward::{ForwardConfig, ForwardedQuery};
+use weir_query::place::fleet::PlacementStrategy;
 use weir_runtime::config::{Configuration, Fault, Size, Time, text};
+use weir_runtime::failure::Failure;
 use weir_runtime::quantity;
 use weir_runtime::service::MetricsConfig;
 use weir_tap::source::LIVE;
@@ -16,7 +19,7 @@ use crate::Budget;
 pub const FILE: &str = "/etc/weir/agent.toml";
 
 /// The keys that a reload applies; the others need a restart.
-pub const APPLIED: &[&str] = &["limits.cpu", "limits.memory"];
+pub const APPLIED: &[&str] = &["limits.cpu", "limits.memory", "query "];
 
 /// The configuration of an agent.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -59,6 +62,11 @@ pub struct AgentConfig {
     pub limits: AgentLimits,
     /// Its metrics and health checks.
     pub metrics: MetricsConfig,
+    /// Where the rows of `queries` are forwarded to, without a monitor.
+    pub forward: ForwardConfig,
+    /// Queries whose rows are forwarded.
+    #[serde(rename = "query")]
+    pub queries: Vec<ForwardedQuery>,
 }
 
 /// The agent's side of TLS (`[tls]`).
@@ -132,6 +140,8 @@ impl Default for AgentConfig {
             uplink: UplinkConfig::default(),
             limits: AgentLimits::default(),
             metrics: MetricsConfig::default(),
+            forward: ForwardConfig::default(),
+            queries: Vec::new(),
         }
     }
 }
@@ -160,6 +170,7 @@ impl Default for AgentLimits {
 impl Configuration for AgentConfig {
     fn complete(&mut self, faults: &mut Vec<Fault>) {
         self.metrics.check(faults);
+        self.forward.check(faults);
         let mut fault = |key: &str, why: String| {
             let key = key.to_owned();
             faults.push(Fault { key, why });
@@ -183,10 +194,51 @@ impl Configuration for AgentConfig {
                        the monitor's certificate";
             fault("tls", why.to_owned());
         }
+        if self.forward.partitions.is_some() {
+            let why = "the topics of a host have one partition; leave it out";
+            fault("forward.partitions", why.to_owned());
+        }
+        let mut names: Vec<&str> = Vec::new();
+        for (number, query) in self.queries.iter().enumerate() {
+            if names.contains(&query.name.as_str()) {
+                let why = format!("two [[query]] entries have the name `{}`", query.name);
+                fault(&format!("query.{number}.name"), why);
+            }
+            names.push(&query.name);
+            let strategy = query.place.as_ref().map(|p| p.parse::<PlacementStrategy>());
+            if let Some(Err(error)) = strategy {
+                fault(&format!("query.{number}.place"), error.to_string());
+            }
+        }
     }
 }
 
 impl AgentConfig {
+    /// Whether the agent forwards the rows of its own queries, without a monitor.
+    ///
+    /// # Errors
+    /// If it is to send to a monitor as well, or has queries and nothing to forward to, or no
+    /// queries.
+    pub fn forwards(&self) -> Result<bool, Failure> {
+        let refuse = |why: &str| Err(Failure::words(why));
+        match (&self.forward.to, &self.monitor, &self.queries[..]) {
+            (Some(_), Some(_), _) => refuse(
+                "an agent sends to a monitor or to Kafka, and both are configured (`monitor` and \
+                 `forward.to`); with a monitor, `weir monitor --forward` forwards",
+            ),
+            (Some(_), None, []) => refuse(
+                "an agent without a monitor forwards the rows of its own queries, and has none; use \
+                 --query NAME=QUERY, or add [[query]] to the configuration",
+            ),
+            (Some(_), None, _) => Ok(true),
+            (None, _, []) => Ok(false),
+            (None, ..) => refuse(
+                "[[query]] and --query are for agents without a monitor, and there is nothing to \
+                 forward to; set forward.to or --forward",
+            ),
+        }
+    }
+
     /// The limits above which the agent samples events.
     pub fn budget(&self) -> Budget {
         Budget {

@@ -8,7 +8,8 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use weir_forward::{
-    BrokerError, BrokerReader, PartitionBatch, ReadRecord, descriptions_topic, instant_of,
+    BrokerError, BrokerReader, PartitionBatch, ReadRecord, descriptions_topic, host_topics,
+    instant_of,
 };
 use weir_model::{NANOS_PER_SECOND, Nanos};
 use weir_query::flink::{FlinkQuery, ResultTable, ZONE};
@@ -43,6 +44,14 @@ const MILLISECOND: Nanos = 1_000_000;
 
 /// The option of a source where it begins.
 const STARTUP: &str = "scan.startup.mode";
+
+/// The option of a source with its topics, and the one with a pattern of their names.
+pub const TOPIC: &str = "topic";
+/// See [`TOPIC`].
+pub const TOPIC_PATTERN: &str = "topic-pattern";
+
+/// What stands for the topic of a table in these options.
+pub const STREAM: &str = "{stream}";
 
 /// How long before the first window of a job its messages begin, for agents with other clocks.
 const CLOCKS: Nanos = 60 * NANOS_PER_SECOND;
@@ -99,15 +108,9 @@ impl JobSpec {
     }
 
     /// The topics that it reads.
-    fn source_topics(&self) -> Vec<String> {
-        let stated = self.sources.iter().rev().find(|(key, _)| key == "topic");
-        let all = stated.map_or("", |(_, topics)| topics.as_str());
+    fn source_topics(&self) -> SourceTopics {
         let streams = self.flink.tables.iter().map(|table| table.stream.as_str());
-        let of_stream = |stream: &str| all.replace("{stream}", stream);
-        let lists: BTreeSet<String> = streams.map(of_stream).collect();
-        let topics = lists.iter().flat_map(|list| list.split(';'));
-        let topics = topics.filter(|topic| !topic.is_empty());
-        topics.map(str::to_owned).collect()
+        SourceTopics::of(&self.sources, streams)
     }
 
     /// A number of what the job computes: another query has another one.
@@ -118,6 +121,55 @@ impl JobSpec {
         }
         format!("{:08x}", crc32fast::hash(text.as_bytes()))
     }
+}
+
+/// The topics that a job reads.
+#[derive(Debug, PartialEq, Eq)]
+enum SourceTopics {
+    /// These.
+    Named(BTreeSet<String>),
+    /// Those of hosts: all whose names begin with one of these. None where Flink alone knows the
+    /// pattern.
+    Beginning(BTreeSet<String>),
+}
+
+impl SourceTopics {
+    /// Those that the options of the tables state, for the topics of `streams`.
+    fn of<'a>(
+        options: &[(String, String)],
+        streams: impl Iterator<Item = &'a str>,
+    ) -> SourceTopics {
+        let stated = |option: &str| {
+            let mut stated = options.iter().rev();
+            let found = stated.find(|(key, _)| key == option);
+            found.map(|(_, topics)| topics.as_str())
+        };
+        if let Some(pattern) = stated(TOPIC_PATTERN) {
+            return SourceTopics::Beginning(match pattern == host_topics(STREAM) {
+                true => streams.map(|stream| format!("{stream}.")).collect(),
+                false => BTreeSet::new(),
+            });
+        }
+        let all = stated(TOPIC).unwrap_or_default();
+        let lists = streams.map(|stream| all.replace(STREAM, stream));
+        let lists: BTreeSet<String> = lists.collect();
+        let topics = lists.iter().flat_map(|list| list.split(';'));
+        let topics = topics.filter(|topic| !topic.is_empty());
+        SourceTopics::Named(topics.map(str::to_owned).collect())
+    }
+}
+
+/// Whether partitions have all rows since `since`, of which each has kept the messages from its
+/// first one in `kept` on (its number and its instant). The first result was that of `first`: a
+/// topic that begins later is another one than that of the job before. A topic of a host may begin
+/// later, but not those of all hosts.
+fn has_all_rows(kept: &[(i64, Nanos)], of_hosts: bool, first: Nanos, since: Nanos) -> bool {
+    let is_early = |instant: Nanos| instant <= since || instant <= first;
+    let is_whole = |&(offset, instant): &(i64, Nanos)| {
+        instant <= since || offset == 0 && (of_hosts || instant <= first)
+    };
+    let is_another = of_hosts && !kept.is_empty() && !kept.iter().any(|(_, at)| is_early(*at));
+    !is_another && kept.iter().all(is_whole)
 }
 
 /// Where jobs are placed.
@@ -270,16 +322,18 @@ impl JobPlacement<'_> {
             return Ok(None);
         };
         let from = last - OVERLAP;
-        let mut is_complete = true;
-        for topic in spec.source_topics() {
+        let (topics, of_hosts) = match spec.source_topics() {
+            SourceTopics::Named(topics) => (topics, false),
+            SourceTopics::Beginning(prefixes) => (self.beginning(&prefixes)?, true),
+        };
+        let mut kept = Vec::new();
+        for topic in topics {
             let partitions = self.reader.existing(&topic).map_err(at_kafka)?;
             for partition in 0..partitions.unwrap_or(0) {
-                let kept = self.first_kept(&topic, partition)?;
-                is_complete &= kept.is_none_or(|(offset, instant)| {
-                    instant <= from - spec.window || (offset == 0 && instant <= first)
-                });
+                kept.extend(self.first_kept(&topic, partition)?);
             }
         }
+        let is_complete = has_all_rows(&kept, of_hosts, first, from - spec.window);
         Ok(Some(match is_complete {
             true => ContinuedResults { from, is_complete },
             // What was written before has rows that Kafka has no more.
@@ -288,6 +342,15 @@ impl JobPlacement<'_> {
                 is_complete,
             },
         }))
+    }
+
+    /// The topics whose names begin with one of these.
+    fn beginning(&mut self, prefixes: &BTreeSet<String>) -> Result<BTreeSet<String>, Failure> {
+        let mut topics = BTreeSet::new();
+        for prefix in prefixes {
+            topics.extend(retried(|| self.reader.topics(prefix))?);
+        }
+        Ok(topics)
     }
 
     /// The number and the instant of the first message of a partition.
@@ -307,21 +370,35 @@ impl JobPlacement<'_> {
     /// Waits until the topics that the job reads exist, and checks their partitions.
     fn check_sources(&mut self, spec: &JobSpec) -> Result<(), Failure> {
         let mut partitions = 0;
-        for topic in spec.source_topics() {
-            let began = Instant::now();
-            partitions += loop {
-                if let Some(count) = retried(|| self.reader.existing(&topic))? {
-                    break count;
+        match spec.source_topics() {
+            SourceTopics::Named(topics) => {
+                for topic in topics {
+                    let existing = |reader: &mut dyn BrokerReader| reader.existing(&topic);
+                    partitions += self.await_source(existing, || {
+                        format!(
+                            "there is no topic `{topic}`: the monitor does not forward this query \
+                             to this Kafka (`weir monitor --forward`), or it was placed there with \
+                             another --place"
+                        )
+                    })?;
                 }
-                if began.elapsed() > SOURCE_TIMEOUT {
-                    return Err(Failure::world(format_args!(
-                        "there is no topic `{topic}`: the monitor does not forward this query to \
-                         this Kafka (`weir monitor --forward`), or it was placed there with \
-                         another --place"
-                    )));
+            }
+            SourceTopics::Beginning(prefixes) => {
+                for prefix in prefixes {
+                    // Each has one partition, unless another program has created it.
+                    let of_hosts = |reader: &mut dyn BrokerReader| {
+                        let count = reader.topics(&prefix)?.len();
+                        Ok((count > 0).then_some(count as u32))
+                    };
+                    partitions += self.await_source(of_hosts, || {
+                        format!(
+                            "no topic begins with `{prefix}`: no agent forwards this query to this \
+                             Kafka (`weir agent --forward`), or agents have it with another \
+                             placement strategy"
+                        )
+                    })?;
                 }
-                std::thread::sleep(Duration::from_millis(200));
-            };
+            }
         }
         if partitions > 0 && spec.parallelism > partitions {
             return Err(Failure::words(format_args!(
@@ -331,6 +408,27 @@ impl JobPlacement<'_> {
             )));
         }
         Ok(())
+    }
+
+    /// Waits until something is found, for some seconds.
+    ///
+    /// # Errors
+    /// If there is nothing, `missing`; if Kafka cannot be reached.
+    fn await_source(
+        &mut self,
+        mut find: impl FnMut(&mut dyn BrokerReader) -> Result<Option<u32>, BrokerError>,
+        missing: impl FnOnce() -> String,
+    ) -> Result<u32, Failure> {
+        let began = Instant::now();
+        loop {
+            if let Some(found) = retried(|| find(self.reader))? {
+                return Ok(found);
+            }
+            if began.elapsed() > SOURCE_TIMEOUT {
+                return Err(Failure::world(missing()));
+            }
+            std::thread::sleep(Duration::from_millis(200));
+        }
     }
 
     fn describe(&mut self, spec: &JobSpec) -> Result<(), Failure> {
@@ -480,4 +578,46 @@ pub fn failure(error: FlinkError) -> Failure {
 /// As a failure of a command.
 pub fn at_kafka(error: BrokerError) -> Failure {
     Failure::world(format_args!("Kafka: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_topics_of_a_job_are_those_of_its_options() {
+        let of = |options: &[(&str, &str)]| {
+            let options = options
+                .iter()
+                .map(|(key, value)| ((*key).into(), (*value).into()));
+            SourceTopics::of(&options.collect::<Vec<_>>(), ["w.a.1", "w.b.2"].into_iter())
+        };
+        let set = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+        let named = SourceTopics::Named(set(&["w.a.1", "w.b.2"]));
+        assert_eq!(of(&[("topic", "{stream}")]), named);
+        let listed = SourceTopics::Named(set(&["x.1", "y.1"]));
+        assert_eq!(of(&[("topic", "{stream}"), ("topic", "x.1;y.1")]), listed);
+        let of_hosts = host_topics(STREAM);
+        let beginning = SourceTopics::Beginning(set(&["w.a.1.", "w.b.2."]));
+        assert_eq!(of(&[("topic-pattern", &of_hosts)]), beginning);
+        let unknown = SourceTopics::Beginning(BTreeSet::new());
+        assert_eq!(of(&[("topic-pattern", "w[.].*")]), unknown);
+    }
+
+    #[test]
+    fn rows_are_missing_where_kafka_has_deleted_them_or_another_topic_has_them() {
+        // The first result is that of 100; the rows since 500 are needed.
+        let has_all = |kept: &[(i64, Nanos)], of_hosts| has_all_rows(kept, of_hosts, 100, 500);
+        for of_hosts in [false, true] {
+            assert!(has_all(&[], of_hosts));
+            assert!(has_all(&[(0, 99), (7, 500)], of_hosts));
+            assert!(!has_all(&[(0, 99), (7, 501)], of_hosts), "deleted");
+            assert!(!has_all(&[(0, 501), (0, 502)], of_hosts), "another topic");
+        }
+        assert!(!has_all(&[(0, 99), (0, 501)], false));
+        assert!(
+            has_all(&[(0, 99), (0, 501)], true),
+            "a host that has joined"
+        );
+    }
 }

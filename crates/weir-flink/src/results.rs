@@ -371,7 +371,7 @@ fn tally(ty: Type, json: &Json) -> Option<Value> {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
+    use std::collections::{BTreeMap, BTreeSet};
 
     use weir_forward::{Broker, PartitionBatch};
 
@@ -416,6 +416,12 @@ mod tests {
         fn existing(&mut self, topic: &str) -> Result<Option<u32>, BrokerError> {
             let count = self.records.keys().filter(|(of, _)| of == topic).count();
             Ok((count > 0).then_some(count as u32))
+        }
+
+        fn topics(&mut self, prefix: &str) -> Result<Vec<String>, BrokerError> {
+            let names = self.records.keys().map(|(topic, _)| topic);
+            let topics: BTreeSet<&String> = names.filter(|name| name.starts_with(prefix)).collect();
+            Ok(topics.into_iter().cloned().collect())
         }
 
         fn offsets(&mut self, topic: &str, partition: u32) -> Result<(i64, i64), BrokerError> {

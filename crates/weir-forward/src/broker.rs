@@ -53,6 +53,12 @@ pub trait BrokerReader: Broker {
     /// If the broker does not answer or refuses.
     fn existing(&mut self, topic: &str) -> Result<Option<u32>, BrokerError>;
 
+    /// The topics whose names begin with `prefix`.
+    ///
+    /// # Errors
+    /// If the broker does not answer or refuses.
+    fn topics(&mut self, prefix: &str) -> Result<Vec<String>, BrokerError>;
+
     /// The numbers of the first record of a partition and of the one that will be appended next.
     ///
     /// # Errors

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
-use weir_runtime::config::{Fault, Size, count};
+use weir_runtime::config::{Fault, Size};
 use weir_runtime::failure::Failure;
 
 use crate::BrokerReader;
@@ -15,6 +15,12 @@ const PREFIX: &str = "weir";
 /// The longest name of a topic, and what follows the prefix in it at least.
 const PREFIX_MAX: usize = 100;
 
+/// The partitions of a topic, unless configured.
+const PARTITIONS: u16 = 4;
+
+/// The most partitions of a topic.
+const PARTITIONS_MAX: u16 = 10_000;
+
 /// The least size of the spool.
 const SPOOL_BYTES_MIN: usize = 256 << 10;
 
@@ -24,9 +30,8 @@ const SPOOL_BYTES_MIN: usize = 256 << 10;
 pub struct ForwardConfig {
     /// `kafka://HOST:PORT,..[/PREFIX]`; by default rows are not forwarded.
     pub to: Option<String>,
-    /// The partitions of topics that do not exist yet.
-    #[serde(deserialize_with = "count::<_, 10_000>")]
-    pub partitions: usize,
+    /// The partitions of topics that do not exist yet; by default 4, of the topic of one host 1.
+    pub partitions: Option<u16>,
     /// The replicas of topics that do not exist yet; by default as many as the brokers have as
     /// their default.
     pub replication: Option<u8>,
@@ -78,6 +83,35 @@ pub enum SaslMechanism {
     /// The same with SHA-512.
     #[serde(rename = "SCRAM-SHA-512")]
     ScramSha512,
+}
+
+/// A query whose rows an agent without a monitor forwards (`[[query]]` of its configuration).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ForwardedQuery {
+    /// Its name.
+    pub name: String,
+    /// The text of the query.
+    pub text: String,
+    /// Its placement strategy.
+    pub place: Option<String>,
+}
+
+impl FromStr for ForwardedQuery {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<ForwardedQuery, String> {
+        match text.split_once('=') {
+            Some((name, query)) if !name.trim().is_empty() && !query.trim().is_empty() => {
+                Ok(ForwardedQuery {
+                    name: name.trim().to_owned(),
+                    text: query.trim().to_owned(),
+                    place: None,
+                })
+            }
+            _ => Err("expected NAME=QUERY".to_owned()),
+        }
+    }
 }
 
 /// `kafka://HOST:PORT,..[/PREFIX]`.
@@ -134,6 +168,13 @@ impl ForwardConfig {
             let why = format!("expected at least {} KiB", SPOOL_BYTES_MIN >> 10);
             fault("spool", why);
         }
+        if self
+            .partitions
+            .is_some_and(|count| !(1..=PARTITIONS_MAX).contains(&count))
+        {
+            let why = format!("expected a whole number from 1 to {PARTITIONS_MAX}");
+            fault("partitions", why);
+        }
         if self.replication == Some(0) {
             fault("replication", "expected a number from 1 to 255".into());
         }
@@ -142,6 +183,11 @@ impl ForwardConfig {
         {
             fault("tls", "`certificate` and `key` belong together".into());
         }
+    }
+
+    /// The partitions of topics that do not exist yet.
+    pub fn new_partitions(&self) -> u16 {
+        self.partitions.unwrap_or(PARTITIONS)
     }
 
     /// Where to forward to, if anywhere.
@@ -190,7 +236,7 @@ impl Default for ForwardConfig {
     fn default() -> ForwardConfig {
         ForwardConfig {
             to: None,
-            partitions: 4,
+            partitions: None,
             replication: None,
             spool: Size(256 << 20),
             tls: None,

@@ -26,6 +26,10 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 /// How often the numbers of partitions are read.
 const COUNTS_EVERY: Duration = Duration::from_secs(60);
 
+/// The number of topics from which on they are read less often, since the brokers list all topics
+/// for each reader.
+const TOPICS_MANY: u32 = 1_000;
+
 /// How long the creation of a topic may take, in milliseconds.
 const CREATE_MS: i32 = 5_000;
 
@@ -123,10 +127,11 @@ impl Broker for Kafka {
     fn partitions(&mut self, topic: &str) -> Result<u32, BrokerError> {
         self.connected()?;
         let replication = self.config.replication.map_or(-1, i16::from);
-        let wanted = i32::try_from(self.config.partitions).unwrap_or(i32::MAX);
+        let wanted = i32::from(self.config.new_partitions());
         let connection = self.client.as_mut().expect("it is connected");
         // Each partition needs watermarks, also those that an administrator adds.
-        if connection.read_at.elapsed() > COUNTS_EVERY {
+        let topics = u32::try_from(connection.counts.len()).unwrap_or(u32::MAX);
+        if connection.read_at.elapsed() > COUNTS_EVERY * (topics / TOPICS_MANY).max(1) {
             connection.read_at = Instant::now();
             connection.counts.clear();
         }
@@ -158,6 +163,16 @@ impl BrokerReader for Kafka {
         let connection = self.client.as_mut().expect("it is connected");
         let found = self.runtime.block_on(found(connection, topic));
         self.noted(found)
+    }
+
+    fn topics(&mut self, prefix: &str) -> Result<Vec<String>, BrokerError> {
+        self.connected()?;
+        let connection = self.client.as_mut().expect("it is connected");
+        let found = self.runtime.block_on(find_all(connection));
+        self.noted(found)?;
+        let client = self.client.as_ref().expect("it is connected");
+        let topics = client.counts.keys().filter(|name| name.starts_with(prefix));
+        Ok(topics.cloned().collect())
     }
 
     fn offsets(&mut self, topic: &str, partition: u32) -> Result<(i64, i64), BrokerError> {
@@ -199,6 +214,12 @@ impl BrokerReader for Kafka {
 
 /// Finds all topics; returns the number of partitions of one.
 async fn found(connection: &mut Connection, topic: &str) -> Result<Option<u32>, BrokerError> {
+    find_all(connection).await?;
+    Ok(connection.counts.get(topic).copied())
+}
+
+/// Finds all topics and the numbers of their partitions.
+async fn find_all(connection: &mut Connection) -> Result<(), BrokerError> {
     let topics = within(connection.client.list_topics()).await?;
     connection.counts.clear();
     for topic in topics {
@@ -208,7 +229,7 @@ async fn found(connection: &mut Connection, topic: &str) -> Result<Option<u32>, 
             connection.counts.insert(topic.name, count);
         }
     }
-    Ok(connection.counts.get(topic).copied())
+    Ok(())
 }
 
 async fn found_or_created(

@@ -38,9 +38,12 @@ use weir_query::plan::Plan;
 use weir_runtime::failure::Failure;
 
 pub use broker::{Broker, BrokerError, BrokerReader, BrokerRecord, PartitionBatch, ReadRecord};
-pub use config::{ForwardConfig, KafkaUrl};
+pub use config::{ForwardConfig, ForwardedQuery, KafkaUrl};
 pub use message::{TargetPartition, TopicMessage};
-pub use rows::{RowOrigin, TopicRows, descriptions_topic, instant_of, results_topic, topic_name};
+pub use rows::{
+    RowOrigin, TopicRows, descriptions_topic, host_topic, host_topics, instant_of, results_topic,
+    topic_name,
+};
 pub use sender::{SenderState, SenderStatus};
 use spool::ForwardSpool;
 
@@ -49,6 +52,9 @@ const WATERMARK_EVERY: Nanos = NANOS_PER_SECOND;
 
 /// The interval of the descriptions of topics, which brokers keep for a limited time.
 const DESCRIPTION_EVERY: Nanos = 3_600 * NANOS_PER_SECOND;
+
+/// The same where each host has topics of its own, whose descriptions are the same.
+const DESCRIPTION_OF_HOST_EVERY: Nanos = 24 * DESCRIPTION_EVERY;
 
 /// A topic that rows are forwarded to.
 struct ForwardedTopic {
@@ -66,6 +72,8 @@ struct ForwardedTopic {
 /// Forwards what agents send. See the module's documentation.
 pub struct Forwarder {
     prefix: String,
+    /// The only host whose rows are forwarded: its topics have its name.
+    host: Option<String>,
     topics: BTreeMap<String, ForwardedTopic>,
     spool: ForwardSpool,
     sender: Arc<SenderState>,
@@ -111,6 +119,7 @@ impl Forwarder {
             .map_err(|e| Failure::world(format_args!("no thread to forward rows: {e}")))?;
         Ok(Forwarder {
             prefix,
+            host: None,
             topics: BTreeMap::new(),
             spool,
             sender,
@@ -120,18 +129,35 @@ impl Forwarder {
         })
     }
 
+    /// Forwards the rows of one host, to topics of this host: their watermarks are its own, since
+    /// nothing is known here about other hosts.
+    #[must_use]
+    pub fn of_host(mut self, host: &str) -> Forwarder {
+        self.host = Some(host.to_owned());
+        self
+    }
+
     /// Begins to forward the rows of fragment `number` of `query`; returns the topic.
     ///
     /// # Errors
     /// Why they cannot be forwarded: a clause without full stop.
     pub fn add(&mut self, query: &str, number: usize, fragment: &Plan) -> Result<String, String> {
-        let topic = topic_name(&self.prefix, query, number, fragment);
+        let of_fleet = topic_name(&self.prefix, query, number, fragment);
+        let topic = match &self.host {
+            Some(host) => host_topic(&of_fleet, host),
+            None => of_fleet.clone(),
+        };
         let rows = TopicRows::new(&topic, fragment)?;
-        let described = rows.description(query, number, fragment);
+        let mut described = rows.description(query, number, fragment);
+        // That of all hosts is the same.
+        described["topic"] = of_fleet.clone().into();
+        if self.host.is_some() {
+            described["topics"] = host_topics(&of_fleet).into();
+        }
         let description = TopicMessage {
             topic: descriptions_topic(&self.prefix),
             partition: TargetPartition::Of(0),
-            key: topic.clone().into_bytes(),
+            key: of_fleet.into_bytes(),
             value: described.to_string().into_bytes(),
             requests: 0,
         };
@@ -177,10 +203,14 @@ impl Forwarder {
     /// follow. Then writes all messages to the spool's files.
     pub fn advance(&mut self, watermark: Nanos) {
         let lost = self.lost();
+        let describe_every = match self.host {
+            Some(_) => DESCRIPTION_OF_HOST_EVERY,
+            None => DESCRIPTION_EVERY,
+        };
         let mut due = Vec::new();
         for forwarded in self.topics.values_mut() {
             let described = forwarded.described_at;
-            if described.is_none_or(|at| watermark.saturating_sub(at) >= DESCRIPTION_EVERY) {
+            if described.is_none_or(|at| watermark.saturating_sub(at) >= describe_every) {
                 forwarded.described_at = Some(watermark);
                 due.push(Ok(forwarded.description.clone()));
             }

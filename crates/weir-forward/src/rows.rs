@@ -24,6 +24,9 @@ use crate::message::{TargetPartition, TopicMessage};
 /// The longest name of a topic in Kafka.
 const NAME_MAX: usize = 249;
 
+/// The part of it that is left for the name of a host.
+const HOST_MAX: usize = 64;
+
 /// The key of watermarks.
 const WATERMARK: &[u8] = b"watermark";
 
@@ -186,7 +189,6 @@ impl TopicRows {
         let schema: Value = serde_json::from_str(&self.avro).expect("it is written as JSON");
         json!({
             "query": query,
-            "topic": self.topic,
             "fragment": number,
             "plan": fragment.to_string(),
             "columns": columns.collect::<Vec<_>>(),
@@ -204,6 +206,30 @@ pub fn topic_name(prefix: &str, query: &str, number: usize, fragment: &Plan) -> 
     }
     let end = format!(".{:08x}", crc32fast::hash(identity.as_bytes()));
     topic_of(prefix, query, &end)
+}
+
+/// The name of the topic for the rows of one host, where hosts have topics of their own; `topic` is
+/// that of all hosts.
+pub fn host_topic(topic: &str, host: &str) -> String {
+    let is_valid = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
+    let mut name: String = host
+        .chars()
+        .map(|c| if is_valid(c) { c } else { '_' })
+        .collect();
+    let room = NAME_MAX - topic.len() - 1;
+    if name != host || name.len() > room {
+        // Hosts that differ in other characters have other topics.
+        let sum = format!(".{:08x}", crc32fast::hash(host.as_bytes()));
+        name.truncate(room - sum.len());
+        name += &sum;
+    }
+    format!("{topic}.{name}")
+}
+
+/// A pattern of the names of the topics of all hosts, as `java.util.regex` reads it; `topic` is that
+/// of all hosts.
+pub fn host_topics(topic: &str) -> String {
+    format!(r"\Q{topic}.\E.+")
 }
 
 /// The instant of a message: its fifth field, after one text and three integers, each a union with
@@ -262,7 +288,7 @@ fn topic_of(prefix: &str, query: &str, end: &str) -> String {
     let is_valid = |c: char| c.is_ascii_alphanumeric() || "_-".contains(c);
     let plain = |c: char| if is_valid(c) { c } else { '_' };
     let mut name: String = query.chars().map(plain).collect();
-    name.truncate(NAME_MAX - prefix.len() - 1 - end.len());
+    name.truncate(NAME_MAX - HOST_MAX - prefix.len() - 1 - end.len());
     format!("{prefix}.{name}{end}")
 }
 

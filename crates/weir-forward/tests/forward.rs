@@ -9,7 +9,7 @@ use std::time::Duration;
 use weir_forward::spool::{ForwardSpool, ForwardSpoolReader};
 use weir_forward::{
     Broker, BrokerError, BrokerRecord, Forwarder, PartitionBatch, RowOrigin, TargetPartition,
-    TopicMessage, TopicRows, instant_of,
+    TopicMessage, TopicRows, host_topic, host_topics, instant_of, topic_name,
 };
 use weir_model::{Batch, Catalog, Column, ColumnBuilder, NANOS_PER_SECOND, Type, Value};
 use weir_query::place::fleet::{CutOptions, Fragment, PlacementStrategy, cut};
@@ -184,6 +184,66 @@ fn rows_and_watermarks_arrive_in_order() {
     }
     // Kafka keeps the last of the messages with the same key: the description of each topic.
     assert_eq!(broker.all("t.queries"), [topic]);
+}
+
+#[test]
+fn a_host_has_topics_of_its_own() {
+    let (broker, home) = (TestBroker::default(), tempfile::tempdir().unwrap());
+    *broker.partitions.lock().unwrap() = 1;
+    let mut forwarder = forwarder(&broker, home.path()).of_host("db1.example.org");
+    let of = fragment("select bytes from IO", PlacementStrategy::Rows);
+    let topic = forwarder.add("load", 0, &of.plan).unwrap();
+    let of_fleet = topic_name("t", "load", 0, &of.plan);
+    assert_eq!(topic, format!("{of_fleet}.db1.example.org"));
+    // A day: the description is repeated, since brokers keep it for a limited time.
+    for hour in 0..=24 {
+        let instant = (1 + 3_600 * hour) * SECOND;
+        let origin = origin("db1.example.org", 100 + hour as u64);
+        forwarder.rows(&topic, &origin, &rows(&[instant]));
+        forwarder.advance(instant);
+    }
+    forwarder.close();
+    let keys = broker.keys(&topic, 0);
+    let watermarks = keys.iter().filter(|key| *key == "watermark").count();
+    assert_eq!((keys.len(), watermarks), (50, 25));
+    assert_eq!(broker.all("t.queries"), [&*of_fleet; 2]);
+    let stored = broker.stored.lock().unwrap();
+    let described: serde_json::Value =
+        serde_json::from_slice(&stored[&("t.queries".to_owned(), 0)][0].value).unwrap();
+    assert_eq!(described["topic"], of_fleet);
+    assert_eq!(described["topics"], host_topics(&of_fleet));
+}
+
+#[test]
+fn hosts_with_different_names_have_different_topics() {
+    let long = "h".repeat(253);
+    let hosts = [
+        "a",
+        "a b",
+        "a_b",
+        "a.b",
+        "ä",
+        "ö",
+        &long,
+        &format!("{long}x"),
+    ];
+    for topic in ["weir.load.0123abcd", &"t".repeat(249 - 64)] {
+        let topics = hosts.map(|host| host_topic(topic, host));
+        let different: std::collections::BTreeSet<&String> = topics.iter().collect();
+        assert_eq!(different.len(), hosts.len(), "{topics:?}");
+        for of_host in &topics {
+            let name = of_host.strip_prefix(&format!("{topic}.")).unwrap();
+            let is_valid = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
+            assert!(
+                name.chars().all(is_valid) && of_host.len() <= 249,
+                "{of_host}"
+            );
+        }
+    }
+    // The longest topic of all hosts leaves room for a host.
+    let of = fragment("select bytes from IO", PlacementStrategy::Rows);
+    let longest = topic_name(&"p".repeat(100), &"q".repeat(300), 0, &of.plan);
+    assert!(longest.len() <= 249 - 64, "{}", longest.len());
 }
 
 #[test]

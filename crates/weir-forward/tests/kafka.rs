@@ -174,7 +174,7 @@ fn each_message_arrives_while_brokers_are_killed() {
     let config = ForwardConfig {
         to: Some(format!("kafka://{addresses}/three")),
         replication: Some(3),
-        partitions: 2,
+        partitions: Some(2),
         ..ForwardConfig::default()
     };
     let directory = PathBuf::from(home.file("spool"));

@@ -17,6 +17,7 @@
 //!    there with messages that the agents send again ([`recovery`]).
 //! 8. Of several monitors with the same state, one leads; another one takes over in the same way
 //!    ([`leader`]).
+//! 9. An agent without a monitor has one in its process, which forwards to Kafka ([`local`]).
 //!
 //! Work is linear in rows, in messages of agents, and in channels: a message is processed once,
 //! however many queries read its rows.
@@ -37,6 +38,7 @@ mod gather;
 mod guest;
 mod join;
 pub mod leader;
+pub mod local;
 mod messages;
 mod observer;
 mod own_stream;

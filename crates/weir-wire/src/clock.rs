@@ -11,6 +11,9 @@
 //! starts a new segment at the end of the last one, and approaches the measured time at a bounded
 //! rate. So converted times never go backwards, and an old time is converted as before.
 //!
+//! On one host the clocks are the same unless the intervals exclude it: then times are not changed,
+//! and the rows of a window are those that the agent alone would find in it.
+//!
 //! [`Discipline`] is arithmetic and reads no clock; [`Clock`] is shared by threads.
 
 use std::collections::VecDeque;
@@ -188,12 +191,19 @@ pub struct Discipline {
     /// A backward step is in progress.
     holding: bool,
     steps: u64,
+    /// Agent and monitor are on one host.
+    is_same_host: bool,
 }
 
 impl Discipline {
     /// Without measurements.
     pub fn new() -> Discipline {
         Discipline::default()
+    }
+
+    /// States whether agent and monitor are on one host; by default they are not.
+    pub fn set_same_host(&mut self, is_same_host: bool) {
+        self.is_same_host = is_same_host;
     }
 
     /// Whether an exchange was used.
@@ -250,6 +260,7 @@ impl Discipline {
             offset: Some(new),
             reference: Some(new),
             steps: self.steps + 1,
+            is_same_host: self.is_same_host,
             ..Discipline::new()
         };
         self.steer();
@@ -282,15 +293,32 @@ impl Discipline {
         }
     }
 
+    /// The offset within an interval.
+    fn estimate(&self, known: Interval) -> i64 {
+        match self.is_same_host && (known.low..=known.high).contains(&0) {
+            true => 0,
+            false => known.middle(),
+        }
+    }
+
+    /// The rate difference, in parts per billion.
+    fn rate_estimate(&self) -> f64 {
+        let rate = self.rate();
+        match self.is_same_host && (rate.low..=rate.high).contains(&0.0) {
+            true => 0.0,
+            false => rate.middle(),
+        }
+    }
+
     /// Starts a new segment towards the estimate and returns the error of the last one.
     fn steer(&mut self) -> i64 {
         let known = self.offset.expect("an exchange was used");
-        let rate = self.rate().middle();
+        let rate = self.rate_estimate();
         // A converted future time is not the time of a row and does not block correction.
         let ahead = known.at.saturating_add(CONVERTED_AHEAD_MAX);
         let converted = self.converted.map_or(known.at, |c| c.min(ahead));
         let from = known.at.max(converted);
-        let goal = from.saturating_add(known.aged(from, self.rate()).middle());
+        let goal = from.saturating_add(self.estimate(known.aged(from, self.rate())));
         if self.converted.is_none() {
             // No time has been converted yet: none can go backwards.
             self.lines.clear();
@@ -348,7 +376,8 @@ impl Discipline {
 
     /// The offset to add to the agent's time at `agent`, as estimated.
     pub fn offset_ns(&self, agent: Nanos) -> i64 {
-        self.interval_at(agent).map_or(0, Interval::middle)
+        self.interval_at(agent)
+            .map_or(0, |known| self.estimate(known))
     }
 
     /// The error bound of [`Discipline::to_monitor`] at `agent`, for a time near the present. The
@@ -363,7 +392,7 @@ impl Discipline {
 
     /// How much faster the monitor's clock is, in parts per billion, once measured.
     pub fn drift_ppb(&self) -> Option<f64> {
-        self.rate.map(Rate::middle)
+        self.rate.map(|_| self.rate_estimate())
     }
 
     fn interval_at(&self, agent: Nanos) -> Option<Interval> {
@@ -404,6 +433,11 @@ impl Clock {
     /// See [`Discipline::is_synchronised`].
     pub fn is_synchronised(&self) -> bool {
         self.lock().is_synchronised()
+    }
+
+    /// See [`Discipline::set_same_host`].
+    pub fn set_same_host(&self, is_same_host: bool) {
+        self.lock().set_same_host(is_same_host);
     }
 
     /// Discards the estimate, for another monitor. Converted times may jump.

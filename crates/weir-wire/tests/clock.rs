@@ -115,6 +115,29 @@ proptest! {
     }
 }
 
+proptest! {
+    #[test]
+    fn on_one_host_times_are_unchanged_unless_the_clocks_differ(
+        pings in prop::collection::vec((delays(), 1..5_000i64), 1..60),
+        offset in prop_oneof![Just(0), -5 * SECOND..5 * SECOND],
+    ) {
+        let world = World { offset, drift_ppb: 0 };
+        let mut discipline = Discipline::new();
+        discipline.set_same_host(true);
+        let mut monitor = START;
+        for ((there, back), pause_ms) in pings {
+            discipline.update(world.exchange(monitor, there, back));
+            monitor += there + back + pause_ms * 1_000_000;
+            let agent = world.agent(monitor);
+            let (shown, error) = (discipline.to_monitor(agent), discipline.error_ns(agent));
+            prop_assert!((shown - monitor).abs() <= error + 2, "{} ns off", shown - monitor);
+            if offset == 0 {
+                prop_assert_eq!((shown, discipline.offset_ns(agent)), (agent, 0));
+            }
+        }
+    }
+}
+
 #[test]
 fn on_a_lan_the_bound_shrinks_below_a_millisecond_and_stays_there() {
     let world = World {

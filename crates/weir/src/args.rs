@@ -11,6 +11,7 @@ use std::time::Duration;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{ArgMatches, Args, Command, Error, FromArgMatches};
 use tracing::Level;
+use weir_forward::KafkaUrl;
 use weir_query::engine::{Engine, EngineOptions};
 use weir_query::optimize::optimize;
 use weir_query::place::fleet::PlacementStrategy;
@@ -478,6 +479,15 @@ impl OwnerArgs {
             None => Ok(()),
         }
     }
+}
+
+/// A URL of Kafka to forward to, as it was written.
+///
+/// # Errors
+/// If it is none.
+pub fn forward_url(text: &str) -> Result<String, String> {
+    text.parse::<KafkaUrl>()?;
+    Ok(text.to_owned())
 }
 
 /// The placement strategies, as values of an option.

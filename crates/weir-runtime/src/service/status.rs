@@ -36,6 +36,8 @@ struct Published {
     readings: Vec<CounterReading>,
     families: Vec<Family>,
     readiness: Readiness,
+    /// What another part of the service has published beside its main loop.
+    of_part: (Vec<CounterReading>, Vec<Family>),
     /// The text that systemd has.
     shown: String,
 }
@@ -53,6 +55,7 @@ impl ServiceStatus {
                 readings: Vec::new(),
                 families: Vec::new(),
                 readiness: Err("starting".to_owned()),
+                of_part: (Vec::new(), Vec::new()),
                 shown: String::new(),
             }),
         })
@@ -100,6 +103,11 @@ impl ServiceStatus {
         }
     }
 
+    /// Publishes the counters of a part of the service that runs beside the main loop.
+    pub fn publish_part(&self, readings: Vec<CounterReading>, families: Vec<Family>) {
+        self.published().of_part = (readings, families);
+    }
+
     /// The result of a health check.
     ///
     /// # Errors
@@ -122,8 +130,10 @@ impl ServiceStatus {
     pub fn families(&self) -> Vec<Family> {
         let published = self.published();
         let mut families = own_families(self.service, self.began, published.readiness.is_ok());
-        families.extend(families_of(&published.readings, self.began));
-        families.extend(published.families.iter().cloned());
+        let (readings, more) = &published.of_part;
+        let readings = [&published.readings[..], readings].concat();
+        families.extend(families_of(&readings, self.began));
+        families.extend(published.families.iter().chain(more).cloned());
         families
     }
 
@@ -150,5 +160,21 @@ mod tests {
         assert_eq!(status.check(HealthCheck::Ready), Ok("connected".to_owned()));
         status.stopping();
         assert_eq!(status.check(HealthCheck::Ready), Err("stopping".to_owned()));
+    }
+
+    #[test]
+    fn the_counters_of_a_part_are_beside_those_of_the_main_loop() {
+        let status = ServiceStatus::new("agent");
+        let reading = |place| vec![CounterReading::new(place, "events_lost", 1)];
+        let family = |name| vec![Family::gauge(name, "", "", 1.0)];
+        status.publish(reading("network"), family("a"), Ok(String::new()));
+        status.publish_part(reading("forward"), family("b"));
+        status.publish(reading("network"), family("a"), Ok(String::new()));
+        let families = status.families();
+        let lost = families.iter().filter(|f| f.name.contains("events_lost"));
+        let lost: Vec<&Family> = lost.collect();
+        assert_eq!((lost.len(), lost[0].series.len()), (1, 2));
+        let names = families.iter().map(|family| &*family.name);
+        assert_eq!(names.filter(|name| ["a", "b"].contains(name)).count(), 2);
     }
 }

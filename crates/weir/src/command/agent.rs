@@ -16,10 +16,12 @@ use weir_tap::{ebpf, format};
 use weir_wire::outbox::OutboxCapacity;
 use weir_wire::{Dial, Hello, Uplink, UplinkOptions, read_token};
 
-use crate::args::{DefineArgs, LogArgs};
+use crate::args::{DefineArgs, LogArgs, forward_url};
 use weir_agent::config::{self, AgentConfig};
 use weir_agent::guest;
 use weir_agent::{Agent, AgentClock, AgentOptions, Budget, ReplayClock, SourceConfig};
+use weir_forward::ForwardedQuery;
+use weir_monitor::local::{LocalMonitor, LocalOptions, check_forwarded};
 use weir_runtime::config::{Changes, Loaded, load};
 use weir_runtime::failure::{Ending, Failure};
 use weir_runtime::leader_file::LeaderFile;
@@ -46,6 +48,9 @@ const SELF_TEST_RING_BYTES: usize = 4 << 20;
 /// The agent's subdirectory of the state directory.
 const HOME: &str = "agent";
 
+/// The directory of the monitor in this process, below that.
+const FORWARD: &str = "forward";
+
 /// Run a monitor's queries on the I/O of this host
 ///
 /// The agent connects to the monitor, and reconnects whenever the connection is lost. At its start
@@ -59,7 +64,8 @@ const HOME: &str = "agent";
     weir agent --config /etc/weir/agent.toml\n  \
     weir agent --check\n  \
     weir agent --guest --monitor https://monitor.example\n  \
-    weir agent --monitor unix: --host replayed --state /tmp/replayed --from recording.parquet --once\n\n\
+    weir agent --monitor unix: --host replayed --state /tmp/replayed --from recording.parquet --once\n  \
+    weir agent --forward kafka://kafka1:9092 --query 'load=select vm, count(*) from IO [range 1 s slide 1 s] group by vm'\n\n\
     Options on the command line override the configuration file. SIGHUP reloads the file: limits are \
     applied immediately, other changes are logged and need a restart. At SIGTERM or SIGINT the agent \
     ends after the monitor has acknowledged its last messages, at the latest after 5 seconds (with \
@@ -70,6 +76,14 @@ pub struct AgentArgs {
     /// addresses of all monitors, separated by commas
     #[arg(long, value_name = "ADDRESS")]
     monitor: Option<String>,
+    /// Forward the rows of --query to Kafka without a monitor, such as
+    /// kafka://kafka1:9092,kafka2:9092/weir, to topics of this host [default: not forwarded]
+    #[arg(long, value_name = "URL", conflicts_with = "monitor", value_parser = forward_url)]
+    forward: Option<String>,
+    /// Query whose rows are forwarded, with its name; may be repeated [default: those of the
+    /// configuration file]
+    #[arg(long, value_name = "NAME=QUERY", conflicts_with = "monitor")]
+    query: Vec<ForwardedQuery>,
     /// Configuration file [default: /etc/weir/agent.toml if it exists]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
@@ -148,9 +162,12 @@ pub fn run(args: &AgentArgs, verbose: bool) -> Result<Ending, Failure> {
     let mut loaded: Loaded<AgentConfig> = load(args.config.as_deref(), config::FILE)?;
     args.override_with(&mut loaded.config);
     let config = &loaded.config;
+    let is_forwarding = config.forwards()?;
+    check_forwarded(&config.queries)?;
     let dial = dial(config)?;
     let mut source = source(config)?;
     if args.check {
+        config.forward.check_files()?;
         let file = loaded
             .path
             .as_deref()
@@ -218,6 +235,13 @@ pub fn run(args: &AgentArgs, verbose: bool) -> Result<Ending, Failure> {
         earlier: earlier.reported,
         ..Hello::default()
     };
+    let local = is_forwarding.then(|| LocalOptions {
+        host: host.as_str().to_owned(),
+        directory: forward_directory(config),
+        forward: config.forward.clone(),
+        queries: config.queries.clone(),
+        query_bytes_max: config.limits.query_memory.0,
+    });
     let address = dial.addresses();
     let uplink = UplinkOptions {
         room: OutboxCapacity {
@@ -237,23 +261,31 @@ pub fn run(args: &AgentArgs, verbose: bool) -> Result<Ending, Failure> {
     let served = status.clone();
     let connect = move || -> Result<_, Failure> {
         let metrics = endpoint.map(|e| e.serve(&served)).transpose()?;
-        Ok((metrics, Uplink::dial(uplink)?))
+        let local = local.map(|local| LocalMonitor::start(local, served));
+        Ok((metrics, local.transpose()?, Uplink::dial(uplink)?))
     };
-    let (metrics, uplink) = match is_live {
+    let forwarded = config.forward.to.clone();
+    let (metrics, local, uplink) = match is_live {
         true => without_capabilities(connect)?,
         false => connect(),
     }?;
     status.started();
-    info!(%host, monitor = %address, "the agent has started");
+    match forwarded {
+        Some(url) => info!(%host, forward = %url, "the agent has started"),
+        None => info!(%host, monitor = %address, "the agent has started"),
+    }
     let reload = || {
         hangup.swap(false, Ordering::Relaxed).then(|| {
             status.reloading();
-            let budget = reload(args, &mut loaded);
+            let budget = reload(args, &mut loaded, local.as_ref());
             status.started();
             budget
         })?
     };
     let all_taken = Agent::new(options, uplink).run(&stop, reload);
+    if let Some(local) = local {
+        local.close();
+    }
     drop(metrics);
     drop(lock);
     if !all_taken {
@@ -293,6 +325,10 @@ impl AgentArgs {
             }
         };
         put(&self.monitor, &mut config.monitor);
+        put(&self.forward, &mut config.forward.to);
+        if !self.query.is_empty() {
+            config.queries.clone_from(&self.query);
+        }
         put(&self.host, &mut config.host);
         if let Some(state) = &self.state {
             config.state.clone_from(state);
@@ -330,14 +366,23 @@ impl SourceConfigArgs {
     }
 }
 
-/// How to connect to the monitor.
+/// The directory of the monitor in this process.
+fn forward_directory(config: &AgentConfig) -> PathBuf {
+    config.state.join(HOME).join(FORWARD)
+}
+
+/// How to connect to the monitor; an agent that forwards connects to the one in its process.
 ///
 /// # Errors
 /// When no monitor is configured, its address is invalid, or the token file contains no token.
 pub fn dial(config: &AgentConfig) -> Result<Dial, Failure> {
     let Some(monitor) = &config.monitor else {
+        if config.forward.to.is_some() {
+            let socket = LocalMonitor::socket(&forward_directory(config));
+            return Ok(Dial::to(&format!("unix:{}", socket.display()))?);
+        }
         return Err(Failure::words(format_args!(
-            "no monitor is configured; use --monitor HOST[:PORT] (unix: for the monitor of this host), or set monitor = \"HOST\" in {}",
+            "no monitor is configured; use --monitor HOST[:PORT] (unix: for the monitor of this host), or set monitor = \"HOST\" in {}; without a monitor, --forward kafka://HOST:PORT forwards to Kafka",
             config::FILE
         )));
     };
@@ -444,14 +489,28 @@ fn self_test(source_config: &SourceConfig) -> Result<Receiver<Fact>, Failure> {
 }
 
 /// Reads the configuration again (SIGHUP): limits apply at once. If it is wrong, nothing changes.
-fn reload(args: &AgentArgs, loaded: &mut Loaded<AgentConfig>) -> Option<Budget> {
+fn reload(
+    args: &AgentArgs,
+    loaded: &mut Loaded<AgentConfig>,
+    local: Option<&LocalMonitor>,
+) -> Option<Budget> {
     let Some(path) = loaded.path.clone() else {
         warn!("not reloaded: there is no configuration file");
         return None;
     };
-    match load::<AgentConfig>(Some(&path), config::FILE) {
-        Ok(mut now) => {
-            args.override_with(&mut now.config);
+    let load = || {
+        let mut now = load::<AgentConfig>(Some(&path), config::FILE)?;
+        args.override_with(&mut now.config);
+        check_forwarded(&now.config.queries)?;
+        Ok::<_, Failure>(now)
+    };
+    match load() {
+        Ok(now) => {
+            if let Some(local) = local
+                && now.config.queries != loaded.config.queries
+            {
+                local.reload(&now.config.queries);
+            }
             let changes = Changes::between(&loaded.config, &now.config, config::APPLIED);
             info!(file = %path.display(), "reloaded: {changes}");
             *loaded = now;

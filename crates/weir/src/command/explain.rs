@@ -12,7 +12,7 @@ use weir_query::physical::physical;
 use weir_query::{Plan, place};
 use weir_wire::Submit;
 
-use super::explain_flink;
+use super::explain_flink::{self, ForwardedBy};
 use crate::args::QuestionArgs;
 use crate::args::SourceArgs;
 use crate::args::{self, DefinitionArgs, FleetArgs, OwnerArgs};
@@ -89,11 +89,12 @@ pub struct ExplainArgs {
     forwarded: ForwardedArgs,
 }
 
-/// Over what the agents of a fleet send, which a monitor forwards.
+/// Over what the agents of a fleet send, which is forwarded.
 #[derive(Args, Debug)]
 struct ForwardedArgs {
     /// Read what agents send for the standing query of --name, which a monitor forwards to this
-    /// URL (`weir monitor --forward`) [default: read the rows of streams]
+    /// URL (`weir monitor --forward`), or with --agents the agents themselves [default: read the
+    /// rows of streams]
     #[arg(long, help_heading = "Flink", value_name = "URL", requires_all = ["flink", "name"])]
     forward: Option<KafkaUrl>,
     /// Name of the standing query whose rows are forwarded
@@ -104,6 +105,9 @@ struct ForwardedArgs {
         requires = "forward"
     )]
     name: Option<String>,
+    /// The agents forward the rows, each to topics of its host (`weir agent --forward`)
+    #[arg(long, help_heading = "Flink", requires = "forward")]
+    agents: bool,
 }
 
 pub fn run(args: &ExplainArgs) -> Result<Ending, Failure> {
@@ -146,7 +150,8 @@ pub fn run(args: &ExplainArgs) -> Result<Ending, Failure> {
     if args.flink {
         let flink = match (&args.forwarded.forward, &args.forwarded.name) {
             (Some(url), Some(name)) => {
-                explain_flink::of_forwarded(&plan, url, name, args.place.as_deref())?
+                let by = ForwardedBy::agents(args.forwarded.agents);
+                explain_flink::of_forwarded(&plan, url, name, args.place.as_deref(), by)?
             }
             _ => explain_flink::of_streams(&plan)?,
         };

@@ -1,7 +1,8 @@
 //! `weir explain --flink`: a query in Flink SQL.
 
 use serde_json::json;
-use weir_forward::{KafkaUrl, topic_name};
+use weir_flink::placement::{STREAM, TOPIC, TOPIC_PATTERN};
+use weir_forward::{KafkaUrl, host_topics, topic_name};
 use weir_query::Plan;
 use weir_query::flink::{
     FlinkQuery, FlinkTable, Untranslatable, ZONE, translate, translate_published,
@@ -27,11 +28,41 @@ const FORWARDED: [(&str, &str); 4] = [
     ("format", "avro"),
 ];
 
+/// Those of the tables of what agents without a monitor send, each to topics of its own. New
+/// hosts are found after 10 s. A host that has sent nothing for 2 minutes no longer delays the
+/// others; in a shorter time the brokers may not be back after a restart.
+const FORWARDED_BY_AGENTS: [(&str, &str); 5] = [
+    ("connector", "kafka"),
+    ("scan.startup.mode", "earliest-offset"),
+    ("scan.topic-partition-discovery.interval", "10 s"),
+    ("scan.watermark.idle-timeout", "2 min"),
+    ("format", "avro"),
+];
+
 /// An argument `KEY=VALUE`.
 pub fn option(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
         _ => Err("an option is KEY=VALUE, such as topic=disks.{stream}".into()),
+    }
+}
+
+/// Who forwards what agents send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ForwardedBy {
+    /// A monitor, to one topic for all hosts (`weir monitor --forward`).
+    Monitor,
+    /// Each agent, to topics of its host (`weir agent --forward`).
+    Agents,
+}
+
+impl ForwardedBy {
+    /// As the option `--agents` states it.
+    pub fn agents(is_given: bool) -> ForwardedBy {
+        match is_given {
+            true => ForwardedBy::Agents,
+            false => ForwardedBy::Monitor,
+        }
     }
 }
 
@@ -49,13 +80,14 @@ pub fn of_streams(plan: &Plan) -> Result<Translation, Failure> {
     })
 }
 
-/// The translation of a plan over what agents send for the standing query `name`, and a monitor
-/// forwards to `url`.
+/// The translation of a plan over what agents send for the standing query `name`, and `by` forwards
+/// to `url`.
 pub fn of_forwarded(
     plan: &Plan,
     url: &KafkaUrl,
     name: &str,
     place: Option<&str>,
+    by: ForwardedBy,
 ) -> Result<Translation, Failure> {
     let options = CutOptions::default();
     let cut = match place {
@@ -69,7 +101,14 @@ pub fn of_forwarded(
     let fragments = cut.fragments.iter().enumerate();
     let topics = fragments.map(|(at, of)| topic_name(&url.prefix, name, at, &of.plan));
     let topics: Vec<String> = topics.collect();
-    let mut defaults = owned(&FORWARDED);
+    let mut defaults = match by {
+        ForwardedBy::Monitor => owned(&FORWARDED),
+        ForwardedBy::Agents => {
+            let mut defaults = owned(&FORWARDED_BY_AGENTS);
+            defaults.insert(1, (TOPIC_PATTERN.into(), host_topics(STREAM)));
+            defaults
+        }
+    };
     let brokers = url.brokers.join(",");
     defaults.push(("properties.bootstrap.servers".into(), brokers));
     Ok(Translation {
@@ -112,7 +151,13 @@ impl Translation {
 
     /// The defaults, replaced by options of the same key; none beside another connector.
     fn with_defaults(&self, options: &[(String, String)]) -> Vec<(String, String)> {
-        let is_given = |key: &str| options.iter().any(|(given, _)| given == key);
+        const TOPICS: [&str; 2] = [TOPIC, TOPIC_PATTERN];
+        let is_given = |key: &str| {
+            // One of these replaces the other.
+            let is_same =
+                |given: &str| given == key || [given, key].iter().all(|k| TOPICS.contains(k));
+            options.iter().any(|(given, _)| is_same(given))
+        };
         let defaults = self.defaults.iter();
         let defaults = defaults.filter(|(key, _)| !is_given("connector") && !is_given(key));
         defaults.chain(options).cloned().collect()

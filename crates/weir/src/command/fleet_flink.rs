@@ -20,7 +20,7 @@ use weir_runtime::run_loop::Stop;
 use weir_sink::{SinkError, time};
 use weir_wire::read_token;
 
-use super::explain_flink::{self, option};
+use super::explain_flink::{self, ForwardedBy, option};
 use crate::args::{OutputArgs, QueryEngine};
 
 /// Settings of a job: its state survives the failure of a task, and the gateway does not wait for
@@ -72,6 +72,10 @@ pub struct FlinkArgs {
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Flink")]
 pub struct JobArgs {
+    /// The agents forward the rows, each to topics of its host (`weir agent --forward`): start the
+    /// job without a monitor
+    #[arg(long)]
+    pub agents: bool,
     /// Option of the connector of the tables that the job reads, such as
     /// properties.security.protocol=SASL_SSL; those that begin with `properties.` are also options
     /// of the results; may be repeated [default: topic, format and brokers of what is forwarded]
@@ -91,7 +95,8 @@ pub struct JobArgs {
 
 impl JobArgs {
     fn is_given(&self) -> bool {
-        !self.flink_with.is_empty()
+        self.agents
+            || !self.flink_with.is_empty()
             || !self.flink_set.is_empty()
             || self.flink_jar.is_some()
             || self.parallelism.is_some()
@@ -194,7 +199,7 @@ impl FlinkArgs {
     fn topics(&self) -> Result<Topics, Failure> {
         let (mut config, url) = self.kafka()?;
         // The order of results is that of a partition.
-        config.partitions = 1;
+        config.partitions = Some(1);
         let is_protected = config.tls.is_some() || config.sasl.is_some();
         Ok(Topics {
             reader: config.broker(&url)?,
@@ -293,7 +298,8 @@ fn spec(
     (name, text, plan): (&str, &str, &Plan),
     strategy: Option<&str>,
 ) -> Result<JobSpec, Failure> {
-    let translation = explain_flink::of_forwarded(plan, url, name, strategy)?;
+    let by = ForwardedBy::agents(job.agents);
+    let translation = explain_flink::of_forwarded(plan, url, name, strategy, by)?;
     let (flink, sources) = translation.parts(&job.flink_with);
     let topic = args.results(&url.prefix, name);
     let result = ResultTable::new(&topic, plan, &flink).map_err(explain_flink::refused)?;

@@ -53,7 +53,7 @@ pub fn place(args: &PlaceArgs) -> Result<Ending, Failure> {
         let (query, place) = ((&*args.name, text, plan), args.place.as_deref());
         FlinkPlacement::prepare(&args.flink, &args.job, query, place, args.replace)
     };
-    if args.job_only {
+    if args.job_only || args.job.agents {
         let checked = question.compile_over(&SourceOptions::default())?;
         let job = prepare(&question.text, &checked.plan)?;
         return job.place(&args.name, args.json);

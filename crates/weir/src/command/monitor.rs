@@ -14,9 +14,9 @@ use weir_wire::{
     Dial, EventQueue, FleetClock, Limits, Listen, Server, ServerOptions, socket_to_serve,
 };
 
-use crate::args::LogArgs;
+use crate::args::{LogArgs, forward_url};
 use weir_alert::fleet::{FleetAlertFile, FleetAlerts};
-use weir_forward::{Forwarder, KafkaUrl};
+use weir_forward::Forwarder;
 use weir_monitor::config::{self, MonitorAlerts, MonitorConfig};
 use weir_monitor::leader::{self, LeaderRecord, LeaseCandidate, Succession};
 use weir_monitor::registry::Registry;
@@ -324,12 +324,6 @@ fn load(args: &MonitorArgs) -> Result<Loaded<MonitorConfig>, Failure> {
         config.upstream.monitor = Some(upstream.clone());
     }
     Ok(loaded)
-}
-
-/// A URL to forward to, as it was written.
-fn forward_url(text: &str) -> Result<String, String> {
-    text.parse::<KafkaUrl>()?;
-    Ok(text.to_owned())
 }
 
 /// The checked alerts of the configuration.

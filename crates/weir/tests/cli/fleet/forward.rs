@@ -41,7 +41,7 @@ pub(super) const REQUESTS: usize = 4_000;
 pub(super) type Content = BTreeMap<i64, BTreeSet<String>>;
 
 /// A trace of random requests within 10 s.
-fn trace(home: &Scratch, host: &str) -> String {
+pub(super) fn trace(home: &Scratch, host: &str) -> String {
     let mut random = fastrand::Rng::with_seed(u64::from(host.as_bytes()[0]));
     let mut text = String::new();
     let mut ts = 128_166_372_030_000_000_u64;

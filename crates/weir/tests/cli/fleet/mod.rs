@@ -8,6 +8,7 @@ mod answers;
 mod console;
 mod correlate;
 mod forward;
+mod forward_agents;
 mod hosts;
 mod measured;
 mod on_flink;

@@ -196,21 +196,25 @@ impl Monitor {
     pub fn agents_with(&self, traces: &[String], more: &[&str]) -> Vec<Process> {
         let hosts = traces.iter().zip(["a", "b", "c"]);
         let hosts: Vec<_> = hosts.map(|(trace, host)| (self, host, trace)).collect();
-        agents_of(&hosts, more)
+        agents_of(&hosts, &replay_shift(), more)
     }
+}
+
+/// The argument of `--shift` with which a trace of [`requests`] begins in some seconds.
+pub fn replay_shift() -> String {
+    let now = std::time::UNIX_EPOCH.elapsed().unwrap().as_nanos();
+    let begin = now + Duration::from_secs(8).as_nanos();
+    format!("{}ns", begin - REQUESTS_BEGIN_NS)
 }
 
 /// Agents of these monitors, on these hosts, each of which replays one trace of [`requests`] as
 /// [`Monitor::agents`].
-pub fn agents_of(hosts: &[(&Monitor, &str, &String)], more: &[&str]) -> Vec<Process> {
-    let now = std::time::UNIX_EPOCH.elapsed().unwrap().as_nanos();
-    let begin = now + Duration::from_secs(8).as_nanos();
-    let shift = format!("{}ns", begin - REQUESTS_BEGIN_NS);
+pub fn agents_of(hosts: &[(&Monitor, &str, &String)], shift: &str, more: &[&str]) -> Vec<Process> {
     let agent = |(monitor, host, trace): &(&Monitor, &str, &String)| {
         let state = monitor.home.path().join(host);
         let state = state.to_str().unwrap();
         let args = ["agent", "--monitor", &monitor.address, "--host", host];
-        let replay = ["--from", trace, "--shift", &shift, "--state", state];
+        let replay = ["--from", trace, "--shift", shift, "--state", state];
         Process::start(&[&args[..], &replay, more].concat())
     };
     hosts.iter().map(agent).collect()

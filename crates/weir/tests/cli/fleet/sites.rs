@@ -3,7 +3,9 @@
 
 use std::process::Command;
 
-use super::processes::{Monitor, Process, agents_of, dealt, ended, until, without_instants};
+use super::processes::{
+    Monitor, Process, agents_of, dealt, ended, replay_shift, until, without_instants,
+};
 use crate::live::watchable;
 use crate::support::{Scratch, interrupt, run};
 
@@ -75,7 +77,11 @@ fn sites_answer_as_one_host_that_sees_everything() {
     east.place("own", BY_OP);
     let seconds = top.begin(&["fleet", "watch", "seconds", "--format", "csv"]);
     let [a, b, c] = &parts;
-    let _agents = agents_of(&[(&east, "a", a), (&east, "b", b), (&north, "c", c)], &[]);
+    let _agents = agents_of(
+        &[(&east, "a", a), (&east, "b", b), (&north, "c", c)],
+        &replay_shift(),
+        &[],
+    );
     let one = |query: &str| {
         let args = ["query", "--from", &all, "--final", "--format", "csv", query];
         run(&args).fine()
@@ -138,8 +144,8 @@ fn what_is_missing_in_a_site_is_missing_upstream() {
     let (_, parts) = dealt(&top.home, 90);
     top.place("ops", "select host, count(*) from IO group by host");
     let [a, b, c] = &parts;
-    let mut first = agents_of(&[(&east, "a", a), (&east, "b", b)], &[]);
-    let _other = agents_of(&[(&top, "c", c)], &[]);
+    let mut first = agents_of(&[(&east, "a", a), (&east, "b", b)], &replay_shift(), &[]);
+    let _other = agents_of(&[(&top, "c", c)], &replay_shift(), &[]);
     let hosts = |known: u64, responded: u64| {
         until("the hosts are counted", || {
             let shown = query(&top, "ops");
@@ -163,7 +169,7 @@ fn what_is_missing_in_a_site_is_missing_upstream() {
     let _again = Process::start(&again.concat());
     hosts(3, 3);
     // Another agent joins.
-    let _joined = agents_of(&[(&east, "d", c)], &[]);
+    let _joined = agents_of(&[(&east, "d", c)], &replay_shift(), &[]);
     hosts(4, 4);
     // The monitor of the site is killed, and then continues: its agents deliver new rows.
     east.end("-KILL");
@@ -199,7 +205,7 @@ fn an_upstream_monitor_that_restarts_continues_its_queries() {
         "select host, count(*), sum(bytes) from IO [range 40 s] group by host",
     );
     let [a, b, _] = &parts;
-    let _agents = agents_of(&[(&east, "a", a), (&east, "b", b)], &[]);
+    let _agents = agents_of(&[(&east, "a", a), (&east, "b", b)], &replay_shift(), &[]);
     until("some rows are there", || {
         top.holds("count").lines().count() > 1
     });

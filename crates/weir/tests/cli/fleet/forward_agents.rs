@@ -1,0 +1,242 @@
+//! `weir agent --forward`: without a monitor, Flink has the answer that a monitor has, while agents
+//! and the broker are killed.
+
+use std::collections::BTreeMap;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use serde_json::Value as Json;
+use weir_testing::{FlinkCluster, Kafka};
+
+use super::forward::{Content, milliseconds, of_changes, rounded, trace};
+use super::operations::{get, metrics_of};
+use super::processes::{Monitor, Process, agents_of, ended, replay_shift, until};
+use crate::support::{Scratch, run, skipped};
+
+const QUERY: &str = "select host, pdisk, op, count(*) as n, sum(bytes) as total, max(latency) as most, \
+     avg(latency) as mean, p99(latency) as p99 from IO [range 2 s slide 1 s] \
+     group by host, pdisk, op";
+
+/// How far back a window reaches, and how long its rows are under way, in milliseconds.
+const WINDOW_MS: i64 = 3_000;
+
+/// An agent on a host that replays a trace and forwards `QUERY` as `load`.
+fn forwarding(home: &Scratch, config: &str, host: &str, trace: &str, shift: &str) -> Process {
+    let state = home.file(&format!("forwarding {host}"));
+    let args = ["agent", "--config", config, "--host", host];
+    let replay = ["--from", trace, "--shift", shift, "--state", &state];
+    Process::start(&[&args[..], &replay].concat())
+}
+
+fn now_ms() -> i64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+    i64::try_from(now.as_millis()).unwrap()
+}
+
+/// What the job has written.
+fn results(url: &str) -> Content {
+    let args = ["fleet", "watch", "load", "--on", "flink", "--forward", url];
+    let all = ["--from-start", "--for", "1s", "--format", "csv"];
+    let output = run(&[&args[..], &all].concat());
+    assert_eq!(output.code, 0, "{}", output.err);
+    let mut content = Content::new();
+    for line in output.out.lines().skip(1) {
+        let values: Vec<&str> = line.split(',').collect();
+        let row: Vec<String> = values[1..].iter().map(|value| rounded(value)).collect();
+        let of_window = content.entry(milliseconds(values[0])).or_default();
+        assert!(of_window.insert(row.join("|")), "twice: {line}");
+    }
+    content
+}
+
+/// The rows of a host at each end of a window.
+fn of_host(content: &Content, host: &str) -> BTreeMap<i64, Vec<String>> {
+    let begin = format!("{host}|");
+    let of_window = |(at, rows): (&i64, &std::collections::BTreeSet<String>)| {
+        let rows = rows.iter().filter(|row| row.starts_with(&begin));
+        let rows: Vec<String> = rows.cloned().collect();
+        (!rows.is_empty()).then_some((*at, rows))
+    };
+    content.iter().filter_map(of_window).collect()
+}
+
+#[test]
+fn flink_has_the_answer_of_a_monitor_where_agents_forward_themselves() {
+    let test = "flink_has_the_answer_of_a_monitor_where_agents_forward_themselves";
+    let found = Kafka::start(None).and_then(|kafka| Ok((kafka, FlinkCluster::start(1)?)));
+    let (mut kafka, flink) = match found {
+        Ok(found) => found,
+        Err(why) => return skipped(test, format!("{why:#}")),
+    };
+    let url = format!("kafka://{}/direct", kafka.address());
+    let monitor = Monitor::start();
+    monitor.place("load", QUERY);
+    let file = monitor.home.file("load.csv");
+    let watch = monitor.begin(&["fleet", "watch", "load", "--format", "csv", "-o", &file]);
+    let home = Scratch::new();
+    let config =
+        format!("[forward]\nto = \"{url}\"\n[[query]]\nname = \"load\"\ntext = \"{QUERY}\"\n");
+    let config = home.write("agent.toml", &config);
+    let hosts = ["a", "b.example.org", "c", "d"];
+    let traces = hosts.map(|host| trace(&home, host));
+    let shift = replay_shift();
+    let begin = |at: usize| forwarding(&home, &config, hosts[at], &traces[at], &shift);
+    let mut forwarders: Vec<Process> = (0..hosts.len()).map(begin).collect();
+    let compared: Vec<_> = (0..3)
+        .map(|at| (&monitor, hosts[at], &traces[at]))
+        .collect();
+    let agents = agents_of(&compared, &shift, &["--once"]);
+
+    let place = [
+        "fleet", "place", "load", QUERY, "--on", "flink", "--agents", "--json",
+    ];
+    let gateway = flink.gateway();
+    let at = ["--forward", &url, "--gateway", &gateway];
+    // Longer than Kafka is away.
+    let idle = ["--flink-with", "scan.watermark.idle-timeout=30s"];
+    let placed = run(&[&place[..], &at, &idle].concat()).fine();
+    let placed: Json = serde_json::from_str(&placed).unwrap();
+    assert_eq!(placed["started"], "new", "{placed}");
+    until("Flink has written rows", || !results(&url).is_empty());
+
+    // A host that does not return no longer delays the others.
+    forwarders[3].signal("-KILL");
+    kafka.kill();
+    forwarders[2].signal("-KILL");
+    let killed_ms = now_ms();
+    forwarders[2].end();
+    forwarders[2] = begin(2);
+    until("an agent reports that Kafka is away", || {
+        let printed = forwarders[0].printed();
+        printed.contains("messages are not being forwarded")
+    });
+    kafka.restart().unwrap();
+    let again_ms = now_ms();
+
+    for mut agent in agents {
+        let (code, printed) = agent.end();
+        assert_eq!(code, Some(0), "{printed}");
+    }
+    until("all windows have passed", || {
+        monitor.holds("load").lines().count() == 1
+    });
+    monitor.run(&["fleet", "cancel", "load"]).fine();
+    ended(watch).fine();
+    let expected = of_changes(&std::fs::read_to_string(&file).unwrap(), 1_000);
+    let last = *expected.keys().last().unwrap();
+    until("Flink has all windows", || {
+        results(&url).keys().last().is_some_and(|at| *at >= last)
+    });
+    let found = results(&url);
+    for host in &hosts[..2] {
+        let expected = of_host(&expected, host);
+        assert!(expected.len() >= 8, "{expected:?}");
+        assert_eq!(of_host(&found, host), expected, "{host}");
+    }
+    // What an agent does not observe while it is away is missing, and nothing else.
+    let not_away = |at: &i64| *at < killed_ms || *at > again_ms + WINDOW_MS;
+    let of_c = |content| {
+        let mut rows = of_host(content, "c");
+        rows.retain(|at, _| not_away(at));
+        rows
+    };
+    assert_eq!(of_c(&found), of_c(&expected));
+    assert!(!of_host(&found, "d").is_empty());
+
+    for forwarder in &mut forwarders[..3] {
+        forwarder.signal("-TERM");
+        let (code, printed) = forwarder.end();
+        assert_eq!(code, Some(0), "{printed}");
+    }
+}
+
+#[test]
+fn an_agent_without_kafka_keeps_messages_and_reports_it() {
+    let home = Scratch::new();
+    let trace = trace(&home, "a");
+    let config = format!(
+        "[forward]\nto = \"kafka://127.0.0.1:9/away\"\nspool = \"256 KiB\"\n\
+         [metrics]\nlisten = \"127.0.0.1:0\"\n[[query]]\nname = \"rows\"\n\
+         text = \"select sector, latency from IO\"\n"
+    );
+    let file = home.write("agent.toml", &config);
+    let mut agent = forwarding(&home, &file, "a", &trace, &replay_shift());
+    let address = metrics_of(|| agent.printed());
+    let lost = "weir_service_events_lost_total{component=\"forward\"} ";
+    let metric = |name: &str| {
+        let (_, text) = get(&address, "/metrics");
+        let line = text.lines().find_map(|line| line.strip_prefix(name));
+        line.and_then(|value| value.parse::<f64>().ok())
+    };
+    until("lost requests are counted", || metric(lost) > Some(100.0));
+    assert_eq!(metric("weir_monitor_forwards "), Some(0.0));
+    // Its queries are listed at its socket, and another one is forwarded after a reload.
+    let socket = home.path().join("forwarding a/agent/forward/monitor.sock");
+    let socket = format!("unix:{}", socket.display());
+    let queries = || {
+        let listed = run(&["fleet", "queries", "--json", "--monitor", &socket]).fine();
+        let listed: Json = serde_json::from_str(&listed).unwrap();
+        let names = listed.as_array().unwrap().iter();
+        let names: Vec<String> = names.map(|q| q["name"].as_str().unwrap().into()).collect();
+        names
+    };
+    assert_eq!(queries(), ["rows"]);
+    let more = "[[query]]\nname = \"more\"\ntext = \"select op from IO\"\n";
+    home.write("agent.toml", &format!("{config}{more}"));
+    agent.signal("-HUP");
+    until("both queries run", || queries() == ["more", "rows"]);
+    home.write(
+        "agent.toml",
+        &format!("{config}{}", more.replace("op", "oops")),
+    );
+    agent.signal("-HUP");
+    until("a wrong query is refused", || {
+        agent.printed().contains("`oops`")
+    });
+    assert_eq!(queries(), ["more", "rows"]);
+    agent.signal("-TERM");
+    let (code, printed) = agent.end();
+    assert_eq!(code, Some(0), "{printed}");
+}
+
+#[test]
+fn what_an_agent_cannot_forward_is_refused() {
+    let query = "load=select op, count(*) from IO [range 1 s slide 1 s] group by op";
+    let to = ["--forward", "kafka://127.0.0.1:9/x"];
+    let cases: [(&[&str], &str); 5] = [
+        (&to, "--query NAME=QUERY"),
+        (&["--query", query], "set forward.to or --forward"),
+        (&["--forward", "kafka://k"], "kafka://HOST:PORT"),
+        (
+            &[to[0], to[1], "--query", "a=select oops from IO"],
+            "unknown column",
+        ),
+        (&[to[0], to[1], "--query", "load"], "NAME=QUERY"),
+    ];
+    for (args, why) in cases {
+        let refused = run(&[&["agent", "--check"], args].concat());
+        assert_eq!(refused.code, 2, "{args:?}: {}", refused.err);
+        assert!(refused.err.contains(why), "{args:?}: {}", refused.err);
+    }
+    let home = Scratch::new();
+    let forward = "[forward]\nto = \"kafka://k:1\"\n";
+    let entry = "[[query]]\nname = \"a\"\ntext = \"select op from IO\"\n";
+    let files = [
+        (
+            format!("monitor = \"m\"\n{forward}{entry}"),
+            "a monitor or to Kafka",
+        ),
+        (format!("{forward}partitions = 2\n{entry}"), "one partition"),
+        (format!("{forward}{entry}{entry}"), "two [[query]] entries"),
+        (
+            format!("{forward}{entry}place = \"here\"\n"),
+            "`query.place`",
+        ),
+    ];
+    for (text, why) in files {
+        let file = home.write("agent.toml", &text);
+        let refused = run(&["agent", "--check", "--config", &file]);
+        assert_eq!(refused.code, 2, "{text}: {}", refused.err);
+        assert!(refused.err.contains(why), "{text}: {}", refused.err);
+    }
+    run(&[&["agent", "--check", "--query", query], &to[..]].concat()).fine();
+}
