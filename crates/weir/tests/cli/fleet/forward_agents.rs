@@ -153,11 +153,9 @@ fn flink_has_the_answer_of_a_monitor_where_agents_forward_themselves() {
 fn an_agent_without_kafka_keeps_messages_and_reports_it() {
     let home = Scratch::new();
     let trace = trace(&home, "a");
-    let config = format!(
-        "[forward]\nto = \"kafka://127.0.0.1:9/away\"\nspool = \"256 KiB\"\n\
+    let config = "[forward]\nto = \"kafka://127.0.0.1:9/away\"\nspool = \"256 KiB\"\n\
          [metrics]\nlisten = \"127.0.0.1:0\"\n[[query]]\nname = \"rows\"\n\
-         text = \"select sector, latency from IO\"\n"
-    );
+         text = \"select sector, latency from IO\"\n";
     let file = home.write("agent.toml", &config);
     let mut agent = forwarding(&home, &file, "a", &trace, &replay_shift());
     let address = metrics_of(|| agent.printed());
