@@ -15,7 +15,6 @@ use super::{
     EVENTS_BYTES_MAX, EVENTS_MAX, LeaderTerm, QueuedEvent, Shared, State, UplinkEvent,
     UplinkOptions,
 };
-use crate::address::Address;
 use crate::clock::{Exchange, ExchangeOutcome};
 use crate::dial::Dial;
 use crate::error::WireError;
@@ -151,8 +150,7 @@ impl<'a> Connection<'a> {
         let welcomed = state.welcomed(shared, welcome, version);
         let (resume, order) =
             welcomed.map_err(|why| format!("rejected the monitor at {}: {why}", dial.address))?;
-        let is_same_host = matches!(dial.address, Address::Unix(_));
-        shared.clock.set_same_host(is_same_host);
+        shared.clock.set_same_host(dial.address.is_local());
         let has_capabilities = version.has(Feature::Capabilities);
         Ok(Connection {
             options,
