@@ -198,13 +198,7 @@ impl Configuration for AgentConfig {
             let why = "the topics of a host have one partition; leave it out";
             fault("forward.partitions", why.to_owned());
         }
-        let mut names: Vec<&str> = Vec::new();
         for (number, query) in self.queries.iter().enumerate() {
-            if names.contains(&query.name.as_str()) {
-                let why = format!("two [[query]] entries have the name `{}`", query.name);
-                fault(&format!("query.{number}.name"), why);
-            }
-            names.push(&query.name);
             let strategy = query.place.as_ref().map(|p| p.parse::<PlacementStrategy>());
             if let Some(Err(error)) = strategy {
                 fault(&format!("query.{number}.place"), error.to_string());
@@ -217,24 +211,39 @@ impl AgentConfig {
     /// Whether the agent forwards the rows of its own queries, without a monitor.
     ///
     /// # Errors
-    /// If it is to send to a monitor as well, or has queries and nothing to forward to, or no
-    /// queries.
+    /// If what is configured contradicts that.
     pub fn forwards(&self) -> Result<bool, Failure> {
-        let refuse = |why: &str| Err(Failure::words(why));
+        let refuse = |why: String| Err(Failure::words(why));
+        let is_named_twice = |(at, query): (usize, &ForwardedQuery)| {
+            self.queries[..at].iter().any(|q| q.name == query.name)
+        };
+        let twice = self.queries.iter().enumerate().find(|q| is_named_twice(*q));
+        if let Some((_, query)) = twice {
+            return refuse(format!("two queries have the name `{}`", query.name));
+        }
         match (&self.forward.to, &self.monitor, &self.queries[..]) {
-            (Some(_), Some(_), _) => refuse(
-                "an agent sends to a monitor or to Kafka, and both are configured (`monitor` and \
-                 `forward.to`); with a monitor, `weir monitor --forward` forwards",
-            ),
+            (Some(_), Some(_), _) => refuse(format!(
+                "an agent sends to a monitor or to Kafka: remove `monitor` or section [forward] from \
+                 {FILE}; with a monitor, `weir monitor --forward` forwards"
+            )),
             (Some(_), None, []) => refuse(
                 "an agent without a monitor forwards the rows of its own queries, and has none; use \
-                 --query NAME=QUERY, or add [[query]] to the configuration",
+                 --query NAME=QUERY, or add [[query]] to the configuration"
+                    .to_owned(),
             ),
+            (Some(_), None, _) if self.token_file.is_some() || self.tls != AgentTls::default() => {
+                refuse(
+                    "token_file and [tls] are those of a connection to a monitor, and this agent \
+                     forwards to Kafka: remove them; [forward.tls] and [forward.sasl] are for Kafka"
+                        .to_owned(),
+                )
+            }
             (Some(_), None, _) => Ok(true),
             (None, _, []) => Ok(false),
             (None, ..) => refuse(
                 "[[query]] and --query are for agents without a monitor, and there is nothing to \
-                 forward to; set forward.to or --forward",
+                 forward to; set forward.to or --forward"
+                    .to_owned(),
             ),
         }
     }

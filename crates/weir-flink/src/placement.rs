@@ -4,12 +4,11 @@
 //! agents have sent since somewhat before the last end of a window, and writes the windows from
 //! there on. Some rows are written again, with the same key.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use weir_forward::{
-    BrokerError, BrokerReader, PartitionBatch, ReadRecord, descriptions_topic, host_topics,
-    instant_of,
+    BrokerError, BrokerReader, PartitionBatch, ReadRecord, descriptions_topic, instant_of,
 };
 use weir_model::{NANOS_PER_SECOND, Nanos};
 use weir_query::flink::{FlinkQuery, ResultTable, ZONE};
@@ -128,8 +127,7 @@ impl JobSpec {
 enum SourceTopics {
     /// These.
     Named(BTreeSet<String>),
-    /// Those of hosts: all whose names begin with one of these. None where Flink alone knows the
-    /// pattern.
+    /// Those of hosts: all whose names begin with one of these.
     Beginning(BTreeSet<String>),
 }
 
@@ -144,11 +142,8 @@ impl SourceTopics {
             let found = stated.find(|(key, _)| key == option);
             found.map(|(_, topics)| topics.as_str())
         };
-        if let Some(pattern) = stated(TOPIC_PATTERN) {
-            return SourceTopics::Beginning(match pattern == host_topics(STREAM) {
-                true => streams.map(|stream| format!("{stream}.")).collect(),
-                false => BTreeSet::new(),
-            });
+        if stated(TOPIC_PATTERN).is_some() {
+            return SourceTopics::Beginning(streams.map(|stream| format!("{stream}.")).collect());
         }
         let all = stated(TOPIC).unwrap_or_default();
         let lists = streams.map(|stream| all.replace(STREAM, stream));
@@ -323,13 +318,12 @@ impl JobPlacement<'_> {
         };
         let from = last - OVERLAP;
         let (topics, of_hosts) = match spec.source_topics() {
-            SourceTopics::Named(topics) => (topics, false),
+            SourceTopics::Named(topics) => (self.named(topics)?, false),
             SourceTopics::Beginning(prefixes) => (self.beginning(&prefixes)?, true),
         };
         let mut kept = Vec::new();
-        for topic in topics {
-            let partitions = self.reader.existing(&topic).map_err(at_kafka)?;
-            for partition in 0..partitions.unwrap_or(0) {
+        for (topic, partitions) in topics {
+            for partition in 0..partitions {
                 kept.extend(self.first_kept(&topic, partition)?);
             }
         }
@@ -344,9 +338,19 @@ impl JobPlacement<'_> {
         }))
     }
 
-    /// The topics whose names begin with one of these.
-    fn beginning(&mut self, prefixes: &BTreeSet<String>) -> Result<BTreeSet<String>, Failure> {
-        let mut topics = BTreeSet::new();
+    /// Those of these topics that exist, with the numbers of their partitions.
+    fn named(&mut self, topics: BTreeSet<String>) -> Result<BTreeMap<String, u32>, Failure> {
+        let mut existing = BTreeMap::new();
+        for topic in topics {
+            let partitions = retried(|| self.reader.existing(&topic))?;
+            existing.extend(partitions.map(|count| (topic, count)));
+        }
+        Ok(existing)
+    }
+
+    /// The topics whose names begin with one of these, with the numbers of their partitions.
+    fn beginning(&mut self, prefixes: &BTreeSet<String>) -> Result<BTreeMap<String, u32>, Failure> {
+        let mut topics = BTreeMap::new();
         for prefix in prefixes {
             topics.extend(retried(|| self.reader.topics(prefix))?);
         }
@@ -385,10 +389,9 @@ impl JobPlacement<'_> {
             }
             SourceTopics::Beginning(prefixes) => {
                 for prefix in prefixes {
-                    // Each has one partition, unless another program has created it.
                     let of_hosts = |reader: &mut dyn BrokerReader| {
-                        let count = reader.topics(&prefix)?.len();
-                        Ok((count > 0).then_some(count as u32))
+                        let topics = reader.topics(&prefix)?;
+                        Ok((!topics.is_empty()).then(|| topics.values().sum()))
                     };
                     partitions += self.await_source(of_hosts, || {
                         format!(
@@ -582,6 +585,8 @@ pub fn at_kafka(error: BrokerError) -> Failure {
 
 #[cfg(test)]
 mod tests {
+    use weir_forward::host_topics;
+
     use super::*;
 
     #[test]
@@ -600,8 +605,6 @@ mod tests {
         let of_hosts = host_topics(STREAM);
         let beginning = SourceTopics::Beginning(set(&["w.a.1.", "w.b.2."]));
         assert_eq!(of(&[("topic-pattern", &of_hosts)]), beginning);
-        let unknown = SourceTopics::Beginning(BTreeSet::new());
-        assert_eq!(of(&[("topic-pattern", "w[.].*")]), unknown);
     }
 
     #[test]

@@ -371,7 +371,7 @@ fn tally(ty: Type, json: &Json) -> Option<Value> {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::{BTreeMap, BTreeSet};
+    use std::collections::BTreeMap;
 
     use weir_forward::{Broker, PartitionBatch};
 
@@ -418,10 +418,16 @@ mod tests {
             Ok((count > 0).then_some(count as u32))
         }
 
-        fn topics(&mut self, prefix: &str) -> Result<Vec<String>, BrokerError> {
-            let names = self.records.keys().map(|(topic, _)| topic);
-            let topics: BTreeSet<&String> = names.filter(|name| name.starts_with(prefix)).collect();
-            Ok(topics.into_iter().cloned().collect())
+        fn topics(&mut self, prefix: &str) -> Result<BTreeMap<String, u32>, BrokerError> {
+            let mut topics = BTreeMap::new();
+            for (topic, _) in self
+                .records
+                .keys()
+                .filter(|(name, _)| name.starts_with(prefix))
+            {
+                *topics.entry(topic.clone()).or_default() += 1;
+            }
+            Ok(topics)
         }
 
         fn offsets(&mut self, topic: &str, partition: u32) -> Result<(i64, i64), BrokerError> {

@@ -1,5 +1,6 @@
 //! [`Broker`]: what a sender needs of a message broker.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
@@ -53,11 +54,11 @@ pub trait BrokerReader: Broker {
     /// If the broker does not answer or refuses.
     fn existing(&mut self, topic: &str) -> Result<Option<u32>, BrokerError>;
 
-    /// The topics whose names begin with `prefix`.
+    /// The topics whose names begin with `prefix`, with the numbers of their partitions.
     ///
     /// # Errors
     /// If the broker does not answer or refuses.
-    fn topics(&mut self, prefix: &str) -> Result<Vec<String>, BrokerError>;
+    fn topics(&mut self, prefix: &str) -> Result<BTreeMap<String, u32>, BrokerError>;
 
     /// The numbers of the first record of a partition and of the one that will be appended next.
     ///

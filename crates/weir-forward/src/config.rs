@@ -1,13 +1,15 @@
 //! [`ForwardConfig`]: section `[forward]` of a configuration file.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
-use weir_runtime::config::{Fault, Size};
+use weir_runtime::config::{Fault, Size, Time};
 use weir_runtime::failure::Failure;
 
 use crate::BrokerReader;
+use crate::topic::RETENTION;
 
 /// The part of the names of all topics that a URL without a path has.
 const PREFIX: &str = "weir";
@@ -35,6 +37,11 @@ pub struct ForwardConfig {
     /// The replicas of topics that do not exist yet; by default as many as the brokers have as
     /// their default.
     pub replication: Option<u8>,
+    /// How long the brokers keep messages of topics that do not exist yet; by default as long as
+    /// they have as their default.
+    pub retention: Option<Time>,
+    /// Further settings of topics that do not exist yet, by Kafka's names for them.
+    pub settings: BTreeMap<String, String>,
     /// The size of the spool on disk.
     pub spool: Size,
     /// TLS to the brokers.
@@ -178,10 +185,23 @@ impl ForwardConfig {
         if self.replication == Some(0) {
             fault("replication", "expected a number from 1 to 255".into());
         }
+        if self.retention.is_some() && self.settings.contains_key(RETENTION) {
+            let why = format!("`{RETENTION}` is `retention`; state one of them");
+            fault("settings", why);
+        }
         if let Some(tls) = &self.tls
             && tls.certificate.is_some() != tls.key.is_some()
         {
             fault("tls", "`certificate` and `key` belong together".into());
+        }
+    }
+
+    /// The same for the topics of one host, which have one partition.
+    #[must_use]
+    pub fn of_one_host(&self) -> ForwardConfig {
+        ForwardConfig {
+            partitions: Some(1),
+            ..self.clone()
         }
     }
 
@@ -238,6 +258,8 @@ impl Default for ForwardConfig {
             to: None,
             partitions: None,
             replication: None,
+            retention: None,
+            settings: BTreeMap::new(),
             spool: Size(256 << 20),
             tls: None,
             sasl: None,

@@ -3,7 +3,9 @@
 //! It waits for all in-sync replicas of a partition. It has neither transactions nor an idempotent
 //! producer: what fails is sent again and may be there twice.
 
-use std::collections::HashMap;
+mod create;
+
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -19,6 +21,8 @@ use weir_runtime::failure::Failure;
 
 use crate::broker::{Broker, BrokerError, BrokerReader, BrokerRecord, PartitionBatch, ReadRecord};
 use crate::config::{ForwardConfig, ForwardSasl, KafkaUrl, SaslMechanism};
+use crate::topic::NewTopic;
+use create::{BrokerAccess, Creation};
 
 /// How long a request is tried, with a connection that has failed in between.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
@@ -30,8 +34,9 @@ const COUNTS_EVERY: Duration = Duration::from_secs(60);
 /// for each reader.
 const TOPICS_MANY: u32 = 1_000;
 
-/// How long the creation of a topic may take, in milliseconds.
-const CREATE_MS: i32 = 5_000;
+/// How often a topic that was created is looked for, and the pause in between.
+const VISIBLE_ATTEMPTS: u32 = 20;
+const VISIBLE_PAUSE: Duration = Duration::from_millis(100);
 
 /// The greatest size of the records of one request.
 const FETCH_BYTES_MAX: i32 = 4 << 20;
@@ -43,9 +48,8 @@ const PASSWORD_BYTES_MAX: u64 = 4 << 10;
 pub struct Kafka {
     runtime: Runtime,
     config: ForwardConfig,
-    brokers: Vec<String>,
-    tls: Option<Arc<rustls::ClientConfig>>,
-    sasl: Option<SaslConfig>,
+    prefix: String,
+    access: BrokerAccess,
     client: Option<Connection>,
 }
 
@@ -77,9 +81,12 @@ impl Kafka {
         Ok(Kafka {
             runtime,
             config: config.clone(),
-            brokers: url.brokers.clone(),
-            tls,
-            sasl,
+            prefix: url.prefix.clone(),
+            access: BrokerAccess {
+                brokers: url.brokers.clone(),
+                tls,
+                sasl,
+            },
             client: None,
         })
     }
@@ -95,13 +102,14 @@ impl Kafka {
             deadline: Some(REQUEST_TIMEOUT),
             ..BackoffConfig::default()
         };
-        let mut builder = ClientBuilder::new(self.brokers.clone())
+        let BrokerAccess { brokers, tls, sasl } = &self.access;
+        let mut builder = ClientBuilder::new(brokers.clone())
             .client_id("weir")
             .backoff_config(backoff);
-        if let Some(tls) = &self.tls {
+        if let Some(tls) = tls {
             builder = builder.tls_config(tls.clone());
         }
-        if let Some(sasl) = &self.sasl {
+        if let Some(sasl) = sasl {
             builder = builder.sasl_config(sasl.clone());
         }
         let client = self.runtime.block_on(within(builder.build()))?;
@@ -126,8 +134,7 @@ impl Kafka {
 impl Broker for Kafka {
     fn partitions(&mut self, topic: &str) -> Result<u32, BrokerError> {
         self.connected()?;
-        let replication = self.config.replication.map_or(-1, i16::from);
-        let wanted = i32::from(self.config.new_partitions());
+        let new = self.config.new_topic(&self.prefix, topic);
         let connection = self.client.as_mut().expect("it is connected");
         // Each partition needs watermarks, also those that an administrator adds.
         let topics = u32::try_from(connection.counts.len()).unwrap_or(u32::MAX);
@@ -140,7 +147,7 @@ impl Broker for Kafka {
         }
         let found = self
             .runtime
-            .block_on(found_or_created(connection, topic, wanted, replication));
+            .block_on(found_or_created(connection, &self.access, &new));
         self.noted(found)
     }
 
@@ -165,14 +172,15 @@ impl BrokerReader for Kafka {
         self.noted(found)
     }
 
-    fn topics(&mut self, prefix: &str) -> Result<Vec<String>, BrokerError> {
+    fn topics(&mut self, prefix: &str) -> Result<BTreeMap<String, u32>, BrokerError> {
         self.connected()?;
         let connection = self.client.as_mut().expect("it is connected");
         let found = self.runtime.block_on(find_all(connection));
         self.noted(found)?;
         let client = self.client.as_ref().expect("it is connected");
-        let topics = client.counts.keys().filter(|name| name.starts_with(prefix));
-        Ok(topics.cloned().collect())
+        let counts = client.counts.iter();
+        let topics = counts.filter(|(name, _)| name.starts_with(prefix));
+        Ok(topics.map(|(name, count)| (name.clone(), *count)).collect())
     }
 
     fn offsets(&mut self, topic: &str, partition: u32) -> Result<(i64, i64), BrokerError> {
@@ -232,37 +240,33 @@ async fn find_all(connection: &mut Connection) -> Result<(), BrokerError> {
     Ok(())
 }
 
+/// Finds the number of partitions of a topic, or creates it.
 async fn found_or_created(
     connection: &mut Connection,
-    topic: &str,
-    partitions: i32,
-    replication: i16,
+    access: &BrokerAccess,
+    topic: &NewTopic,
 ) -> Result<u32, BrokerError> {
-    if let Some(count) = found(connection, topic).await? {
+    if let Some(count) = found(connection, &topic.name).await? {
         return Ok(count);
     }
-    let controller = connection
-        .client
-        .controller_client()
-        .map_err(broker_error)?;
-    let created = controller.create_topic(topic, partitions, replication, CREATE_MS);
-    match within_raw(created).await? {
-        // Another monitor was first: its number of partitions is found by the next attempt.
-        Err(Error::ServerError {
-            protocol_error: ProtocolError::TopicAlreadyExists,
-            ..
-        }) => {
-            return Err(BrokerError {
-                why: format!("topic `{topic}` is being created"),
-                is_final: false,
-            });
+    let created = access.create(topic).await.map_err(|why| BrokerError {
+        why,
+        is_final: false,
+    })?;
+    // Another process may have created it, with another number of partitions.
+    for _ in 0..VISIBLE_ATTEMPTS {
+        if let Some(count) = found(connection, &topic.name).await? {
+            return Ok(count);
         }
-        Err(error) => return Err(broker_error(error)),
-        Ok(()) => {}
+        tokio::time::sleep(VISIBLE_PAUSE).await;
     }
-    let count = u32::try_from(partitions).unwrap_or(1);
-    connection.counts.insert(topic.to_owned(), count);
-    Ok(count)
+    Err(BrokerError {
+        why: match created {
+            Creation::Created => format!("topic `{}` was created and is not there yet", topic.name),
+            Creation::Existing => format!("topic `{}` is being created", topic.name),
+        },
+        is_final: false,
+    })
 }
 
 /// Sends all batches at the same time.

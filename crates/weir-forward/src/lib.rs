@@ -25,6 +25,7 @@ pub mod message;
 pub mod rows;
 pub mod sender;
 pub mod spool;
+mod topic;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -46,6 +47,7 @@ pub use rows::{
 };
 pub use sender::{SenderState, SenderStatus};
 use spool::ForwardSpool;
+pub use topic::NewTopic;
 
 /// The interval of watermarks.
 const WATERMARK_EVERY: Nanos = NANOS_PER_SECOND;
@@ -69,6 +71,31 @@ struct ForwardedTopic {
     has_warned: bool,
 }
 
+/// The brokers that rows are sent to: their certificates and passwords were read, and nothing is
+/// connected yet.
+pub struct ForwardTarget {
+    prefix: String,
+    broker: Box<dyn Broker>,
+    spool_bytes: u64,
+}
+
+impl ForwardConfig {
+    /// What rows are forwarded to, if to anything.
+    ///
+    /// # Errors
+    /// If a file cannot be used, or this program has no client of Kafka.
+    pub fn target(&self) -> Result<Option<ForwardTarget>, Failure> {
+        let Some(url) = self.url()? else {
+            return Ok(None);
+        };
+        Ok(Some(ForwardTarget {
+            broker: self.broker(&url)?,
+            prefix: url.prefix,
+            spool_bytes: self.spool.0 as u64,
+        }))
+    }
+}
+
 /// Forwards what agents send. See the module's documentation.
 pub struct Forwarder {
     prefix: String,
@@ -90,13 +117,22 @@ impl Forwarder {
     /// # Errors
     /// If the configuration names no broker, or the directory or a file cannot be used.
     pub fn open(config: &ForwardConfig, directory: &Path) -> Result<Option<Forwarder>, Failure> {
-        let Some(url) = config.url()? else {
-            return Ok(None);
-        };
-        let broker = config.broker(&url)?;
-        let forwarder =
-            Forwarder::with_broker(url.prefix, broker, directory, config.spool.0 as u64);
-        forwarder.map(Some)
+        let target = config.target()?;
+        let forwarder = target.map(|target| Forwarder::start(target, directory));
+        forwarder.transpose()
+    }
+
+    /// Opens the spool in `directory`, and starts to send to `target`.
+    ///
+    /// # Errors
+    /// If the directory cannot be used.
+    pub fn start(target: ForwardTarget, directory: &Path) -> Result<Forwarder, Failure> {
+        let ForwardTarget {
+            prefix,
+            broker,
+            spool_bytes,
+        } = target;
+        Forwarder::with_broker(prefix, broker, directory, spool_bytes)
     }
 
     /// As [`Forwarder::open`], with this broker; the spool has at most `bytes_max`.
@@ -270,12 +306,13 @@ impl Forwarder {
         (self.sender.status(), self.spool.waiting_bytes())
     }
 
-    /// Waits until Kafka has all messages, for some seconds; the rest stays in the spool.
-    pub fn close(mut self) {
+    /// Waits until Kafka has all messages, for some seconds; the rest stays in the spool. Returns
+    /// its bytes.
+    pub fn close(mut self) -> u64 {
         self.flush();
         self.sender.stop();
         let Some(thread) = self.thread.take() else {
-            return;
+            return self.spool.waiting_bytes();
         };
         // A request that is under way is not waited for: its messages are in the spool.
         let began = Instant::now();
@@ -286,6 +323,7 @@ impl Forwarder {
             // The panic message was printed by the thread.
             let _ = thread.join();
         }
+        self.spool.waiting_bytes()
     }
 }
 

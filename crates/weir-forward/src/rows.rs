@@ -211,10 +211,11 @@ pub fn topic_name(prefix: &str, query: &str, number: usize, fragment: &Plan) -> 
 /// The name of the topic for the rows of one host, where hosts have topics of their own; `topic` is
 /// that of all hosts.
 pub fn host_topic(topic: &str, host: &str) -> String {
-    let is_valid = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
+    // Kafka takes two topics for the same if they differ in dots and underscores only.
+    let is_valid = |c: char| c.is_ascii_alphanumeric() || ".-".contains(c);
     let mut name: String = host
         .chars()
-        .map(|c| if is_valid(c) { c } else { '_' })
+        .map(|c| if is_valid(c) { c } else { '-' })
         .collect();
     let room = NAME_MAX - topic.len() - 1;
     if name != host || name.len() > room {

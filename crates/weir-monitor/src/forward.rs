@@ -16,6 +16,9 @@ use weir_runtime::run_loop::CounterReading;
 /// The place of its counters in stream `weir`.
 const PLACE: &str = "forward";
 
+/// Why the rows of a query without fragments are not forwarded.
+pub(super) const NOTHING_SENT: &str = "it reads nothing that agents send";
+
 /// Forwards the rows of standing queries: those that the engine receives, so that another engine
 /// has the same result. Rows that are late here are not forwarded.
 pub(super) struct Forwarding {
@@ -47,11 +50,18 @@ impl Monitor {
         self.forwarding.is_some()
     }
 
-    /// Sends what is left to be forwarded, for some seconds; the rest stays on disk.
-    pub fn end_forwarding(&mut self) {
-        if let Some(forwarding) = self.forwarding.take() {
-            forwarding.forwarder.close();
+    /// Sends what is to be forwarded, for some seconds; the rest stays on disk. Returns its bytes.
+    pub fn end_forwarding(&mut self) -> u64 {
+        let forwarding = self.forwarding.take();
+        let waiting = forwarding.map_or(0, |forwarding| forwarding.forwarder.close());
+        if waiting > 0 {
+            tracing::warn!(
+                bytes = waiting,
+                "Kafka does not have all messages; the next process with this state directory sends \
+                 the rest"
+            );
         }
+        waiting
     }
 
     /// Begins to forward the rows of a query's fragments, the channels of which are `channels`.
@@ -67,9 +77,8 @@ impl Monitor {
         };
         let mut fragments = fragments.enumerate().peekable();
         if fragments.peek().is_none() {
-            let why = "it reads nothing that agents send";
-            tracing::warn!(query = %name, reason = why, "rows are not forwarded");
-            let cause = format!("{name}: {why}");
+            tracing::warn!(query = %name, reason = %NOTHING_SENT, "rows are not forwarded");
+            let cause = format!("{name}: {NOTHING_SENT}");
             self.own.record(now, None, "not_forwarded", &cause, 1);
         }
         for (number, (fragment, channel)) in fragments {

@@ -10,14 +10,19 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
 use tracing::{error, info};
-use weir_forward::{ForwardConfig, ForwardedQuery, Forwarder};
+use weir_forward::{ForwardTarget, ForwardedQuery, Forwarder, TopicRows};
+use weir_model::{Catalog, NANOS_PER_SECOND, Nanos};
 use weir_query::engine::EngineOptions;
+use weir_query::place::fleet::published::cut_published;
+use weir_query::place::fleet::{CutError, Fragment};
 use weir_runtime::failure::Failure;
+use weir_runtime::question::QueryText;
 use weir_runtime::run_loop::Stop;
 use weir_runtime::service::ServiceStatus;
 use weir_wire::{EventQueue, FleetClock, Listen, Server, ServerOptions};
 
 use crate::config::{MonitorConfig, StandingEntry};
+use crate::forward::NOTHING_SENT;
 use crate::registry::Registry;
 use crate::{LoopEvent, Monitor, MonitorOptions};
 
@@ -27,15 +32,20 @@ const SOCKET: &str = "monitor.sock";
 /// The directory of the rows that wait to be forwarded, below the directory.
 const SPOOL: &str = "spool";
 
+/// How long it waits for its only agent: only Flink, with the rows of all hosts, can be ahead of it.
+const EXCLUDE_AFTER: Nanos = 24 * 3_600 * NANOS_PER_SECOND;
+
+/// The longest path of a unix socket (`sun_path`, `linux/un.h`).
+const SOCKET_PATH_MAX: usize = 107;
+
 /// The options of the monitor of one agent.
-#[derive(Clone, Debug)]
 pub struct LocalOptions {
     /// The name of the agent's host.
     pub host: String,
     /// The directory of its state, which no other process uses.
     pub directory: PathBuf,
     /// Where the rows go.
-    pub forward: ForwardConfig,
+    pub target: ForwardTarget,
     /// The queries.
     pub queries: Vec<ForwardedQuery>,
     /// Maximum memory of one query.
@@ -45,7 +55,8 @@ pub struct LocalOptions {
 /// The monitor of one agent. See the module's documentation.
 pub struct LocalMonitor {
     server: Server,
-    thread: JoinHandle<()>,
+    /// It returns the bytes that wait for Kafka at its end.
+    thread: JoinHandle<u64>,
     /// Changed queries, which do not run yet.
     changed: Arc<Mutex<Option<Vec<ForwardedQuery>>>>,
 }
@@ -61,12 +72,37 @@ struct LocalLoop {
     changed: Arc<Mutex<Option<Vec<ForwardedQuery>>>>,
 }
 
-/// Checks the queries of an agent, as those of a monitor.
+/// Checks the queries of an agent: each must be one that is forwarded.
 ///
 /// # Errors
-/// The diagnostics of all queries, or a placement strategy that does not exist.
+/// The diagnostics of all queries, and why others are not forwarded.
 pub fn check_forwarded(queries: &[ForwardedQuery]) -> Result<(), Failure> {
-    crate::check_queries(&entries(queries))
+    crate::check_queries(&entries(queries))?;
+    let mut faults = Vec::new();
+    for query in queries {
+        if let Err(why) = is_forwarded(query) {
+            faults.push(format!("query `{}` cannot be forwarded: {why}", query.name));
+        }
+    }
+    match faults.is_empty() {
+        true => Ok(()),
+        false => Err(Failure::Words(faults.join("\n"))),
+    }
+}
+
+/// Whether the rows of a query are forwarded; otherwise the reason.
+fn is_forwarded(query: &ForwardedQuery) -> Result<(), String> {
+    let question = QueryText::new(query.text.clone());
+    let checked = question.check(&Catalog::builtin(), true);
+    let plan = checked.map_err(|failure| failure.text())?.plan;
+    let strategy = query.place.as_deref().map(str::parse);
+    let strategy = strategy.transpose().map_err(|e: CutError| e.to_string())?;
+    let cut = cut_published(&plan, strategy).map_err(|e| e.to_string())?;
+    if cut.fragments.is_empty() {
+        return Err(NOTHING_SENT.to_owned());
+    }
+    let rows = |fragment: &Fragment| TopicRows::new("", &fragment.plan);
+    cut.fragments.iter().try_for_each(|f| rows(f).map(drop))
 }
 
 impl LocalMonitor {
@@ -82,32 +118,28 @@ impl LocalMonitor {
         let LocalOptions {
             host,
             directory,
-            forward,
+            target,
             queries,
             query_bytes_max,
         } = options;
         weir_runtime::private::directory(&directory)
             .map_err(|e| Failure::world(format_args!("{}: {e}", directory.display())))?;
-        let forward = ForwardConfig {
-            partitions: Some(1),
-            ..forward
-        };
-        let forwarder = Forwarder::open(&forward, &directory.join(SPOOL))?;
+        let forwarder = Forwarder::start(target, &directory.join(SPOOL))?;
         let clock = FleetClock::default();
         let (server, events) = Server::bind(ServerOptions {
-            listen: Listen::Unix(LocalMonitor::socket(&directory)),
+            listen: Listen::Unix(LocalMonitor::socket(&directory)?),
             clock: clock.clone(),
             ..ServerOptions::default()
         })?;
         let config = MonitorConfig {
             state: directory,
             queries: entries(&queries),
-            forward,
             ..MonitorConfig::default()
         };
         let now = clock.now();
         let options = MonitorOptions {
             agents_max: 1,
+            exclude_after: EXCLUDE_AFTER,
             engine: EngineOptions {
                 query_bytes_max,
                 ..EngineOptions::default()
@@ -115,9 +147,7 @@ impl LocalMonitor {
             ..MonitorOptions::default()
         };
         let mut monitor = Monitor::open(&config.state, options, now).map_err(Failure::world)?;
-        if let Some(forwarder) = forwarder {
-            monitor.forward_to(forwarder.of_host(&host));
-        }
+        monitor.forward_to(forwarder.of_host(&host));
         let registry = Registry::open(&config, &mut monitor, now).map_err(Failure::world)?;
         let changed = Arc::new(Mutex::new(None));
         let own = LocalLoop {
@@ -140,8 +170,19 @@ impl LocalMonitor {
     }
 
     /// The socket at which one with this directory accepts connections.
-    pub fn socket(directory: &Path) -> PathBuf {
-        directory.join(SOCKET)
+    ///
+    /// # Errors
+    /// If its path is too long.
+    pub fn socket(directory: &Path) -> Result<PathBuf, Failure> {
+        let socket = directory.join(SOCKET);
+        match socket.as_os_str().len() {
+            ..=SOCKET_PATH_MAX => Ok(socket),
+            length => Err(Failure::words(format_args!(
+                "{}: the path of a socket has at most {SOCKET_PATH_MAX} bytes, and this one has \
+                 {length}; use --state DIR with a shorter path",
+                socket.display()
+            ))),
+        }
     }
 
     /// Runs these queries instead.
@@ -149,17 +190,17 @@ impl LocalMonitor {
         *self.changed.lock().expect("no panic while held") = Some(queries.to_vec());
     }
 
-    /// Ends after all messages of the agent that have arrived, and sends what is left to be
-    /// forwarded for some seconds; the rest stays on disk.
-    pub fn close(self) {
+    /// Ends after all messages of the agent that have arrived, and sends what is to be forwarded
+    /// for some seconds; the rest stays on disk. Returns its bytes.
+    pub fn close(self) -> u64 {
         drop(self.server);
-        // The panic message was printed by the thread.
-        let _ = self.thread.join();
+        // If it panicked, the thread has printed the message.
+        self.thread.join().unwrap_or(0)
     }
 }
 
 impl LocalLoop {
-    fn run(self) {
+    fn run(self) -> u64 {
         let LocalLoop {
             mut monitor,
             mut registry,
@@ -181,10 +222,7 @@ impl LocalLoop {
                 LoopEvent::Received => {}
                 LoopEvent::Advanced => {
                     registry.look(monitor, now);
-                    if monitor.read_counters(Vec::new, now).is_some() {
-                        let families = monitor.forward_families().into_iter().collect();
-                        status.publish_part(monitor.forward_readings(), families);
-                    }
+                    monitor.report_part(&status, now);
                     let changed = changed.lock().expect("no panic while held").take();
                     if let Some(queries) = changed {
                         config.queries = entries(&queries);
@@ -197,11 +235,11 @@ impl LocalLoop {
             },
         );
         registry.close(&mut monitor);
-        monitor.end_forwarding();
+        monitor.end_forwarding()
     }
 }
 
-/// As a monitor has them.
+/// The queries as those of the configuration of a monitor.
 fn entries(queries: &[ForwardedQuery]) -> Vec<StandingEntry> {
     let entry = |query: &ForwardedQuery| StandingEntry {
         name: query.name.clone(),

@@ -119,6 +119,13 @@ impl Monitor {
         status.publish(readings, self.families(now), readiness);
     }
 
+    /// Publishes the counters of a monitor that is a part of another service, if a reading is due.
+    pub(super) fn report_part(&mut self, status: &ServiceStatus, now: Nanos) {
+        if self.read_counters(Vec::new, now).is_some() {
+            status.publish_part(self.readings(), self.families(now));
+        }
+    }
+
     /// The state of each agent and of each standing query, as metrics.
     fn families(&self, now: Nanos) -> Vec<Family> {
         let hosts = self.hosts(now);

@@ -14,13 +14,13 @@ use weir_model::{Demand, Predicate, Symbol};
 use weir_tap::ebpf::{CheckStatus, Fact, LiveOptions};
 use weir_tap::{ebpf, format};
 use weir_wire::outbox::OutboxCapacity;
-use weir_wire::{Dial, Hello, Uplink, UplinkOptions, read_token};
+use weir_wire::{Address, Dial, Hello, Uplink, UplinkOptions, read_token};
 
 use crate::args::{DefineArgs, LogArgs, forward_url};
 use weir_agent::config::{self, AgentConfig};
 use weir_agent::guest;
 use weir_agent::{Agent, AgentClock, AgentOptions, Budget, ReplayClock, SourceConfig};
-use weir_forward::ForwardedQuery;
+use weir_forward::{ForwardConfig, ForwardedQuery};
 use weir_monitor::local::{LocalMonitor, LocalOptions, check_forwarded};
 use weir_runtime::config::{Changes, Loaded, load};
 use weir_runtime::failure::{Ending, Failure};
@@ -162,7 +162,7 @@ pub fn run(args: &AgentArgs, verbose: bool) -> Result<Ending, Failure> {
     let mut loaded: Loaded<AgentConfig> = load(args.config.as_deref(), config::FILE)?;
     args.override_with(&mut loaded.config);
     let config = &loaded.config;
-    let is_forwarding = config.forwards()?;
+    config.forwards()?;
     check_forwarded(&config.queries)?;
     let dial = dial(config)?;
     let mut source = source(config)?;
@@ -235,10 +235,12 @@ pub fn run(args: &AgentArgs, verbose: bool) -> Result<Ending, Failure> {
         earlier: earlier.reported,
         ..Hello::default()
     };
-    let local = is_forwarding.then(|| LocalOptions {
+    // Before capabilities are dropped, with which files are read that others own.
+    let target = config.forward.of_one_host().target()?;
+    let local = target.map(|target| LocalOptions {
         host: host.as_str().to_owned(),
         directory: forward_directory(config),
-        forward: config.forward.clone(),
+        target,
         queries: config.queries.clone(),
         query_bytes_max: config.limits.query_memory.0,
     });
@@ -283,9 +285,7 @@ pub fn run(args: &AgentArgs, verbose: bool) -> Result<Ending, Failure> {
         })?
     };
     let all_taken = Agent::new(options, uplink).run(&stop, reload);
-    if let Some(local) = local {
-        local.close();
-    }
+    let all_sent = local.is_none_or(|local| local.close() == 0);
     drop(metrics);
     drop(lock);
     if !all_taken {
@@ -296,7 +296,7 @@ pub fn run(args: &AgentArgs, verbose: bool) -> Result<Ending, Failure> {
     }
     Ok(match stop.signal() {
         Some(number) => Ending::of_service(number),
-        None if all_taken => Ending::Done,
+        None if all_taken && all_sent => Ending::Done,
         None => Ending::Failed,
     })
 }
@@ -324,8 +324,15 @@ impl AgentArgs {
                 to.clone_from(from);
             }
         };
-        put(&self.monitor, &mut config.monitor);
-        put(&self.forward, &mut config.forward.to);
+        if self.monitor.is_some() {
+            config.monitor.clone_from(&self.monitor);
+            config.forward = ForwardConfig::default();
+            config.queries.clear();
+        }
+        if self.forward.is_some() {
+            config.forward.to.clone_from(&self.forward);
+            config.monitor = None;
+        }
         if !self.query.is_empty() {
             config.queries.clone_from(&self.query);
         }
@@ -378,8 +385,8 @@ fn forward_directory(config: &AgentConfig) -> PathBuf {
 pub fn dial(config: &AgentConfig) -> Result<Dial, Failure> {
     let Some(monitor) = &config.monitor else {
         if config.forward.to.is_some() {
-            let socket = LocalMonitor::socket(&forward_directory(config));
-            return Ok(Dial::to(&format!("unix:{}", socket.display()))?);
+            let socket = LocalMonitor::socket(&forward_directory(config))?;
+            return Ok(Dial::new(Address::Unix(socket)));
         }
         return Err(Failure::words(format_args!(
             "no monitor is configured; use --monitor HOST[:PORT] (unix: for the monitor of this host), or set monitor = \"HOST\" in {}; without a monitor, --forward kafka://HOST:PORT forwards to Kafka",
@@ -501,14 +508,17 @@ fn reload(
     let load = || {
         let mut now = load::<AgentConfig>(Some(&path), config::FILE)?;
         args.override_with(&mut now.config);
+        if now.config.forwards()? != local.is_some() {
+            return Err(Failure::words(
+                "`monitor` was replaced by `forward.to`, or the reverse: restart the agent",
+            ));
+        }
         check_forwarded(&now.config.queries)?;
         Ok::<_, Failure>(now)
     };
     match load() {
         Ok(now) => {
-            if let Some(local) = local
-                && now.config.queries != loaded.config.queries
-            {
+            if let Some(local) = local {
                 local.reload(&now.config.queries);
             }
             let changes = Changes::between(&loaded.config, &now.config, config::APPLIED);

@@ -7,8 +7,7 @@ use weir_query::Plan;
 use weir_query::flink::{
     FlinkQuery, FlinkTable, Untranslatable, ZONE, translate, translate_published,
 };
-use weir_query::place::fleet::published::cut_to_publish;
-use weir_query::place::fleet::{self, CutOptions};
+use weir_query::place::fleet::published::cut_published;
 use weir_runtime::failure::Failure;
 
 /// Options of the tables: rows from a topic of Kafka for each stream.
@@ -89,15 +88,8 @@ pub fn of_forwarded(
     place: Option<&str>,
     by: ForwardedBy,
 ) -> Result<Translation, Failure> {
-    let options = CutOptions::default();
-    let cut = match place {
-        Some(place) => {
-            let hint = Some(place.parse().map_err(Failure::words)?);
-            fleet::cut(plan, &CutOptions { hint, ..options })
-        }
-        None => cut_to_publish(plan, &options),
-    };
-    let cut = cut.map_err(Failure::words)?;
+    let strategy = place.map(str::parse).transpose().map_err(Failure::words)?;
+    let cut = cut_published(plan, strategy).map_err(Failure::words)?;
     let fragments = cut.fragments.iter().enumerate();
     let topics = fragments.map(|(at, of)| topic_name(&url.prefix, name, at, &of.plan));
     let topics: Vec<String> = topics.collect();

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use serde_json::{Value, json};
-use weir_flink::placement::{at_kafka, failure};
+use weir_flink::placement::{TOPIC_PATTERN, at_kafka, failure};
 use weir_flink::{
     FlinkAddress, FlinkJob, FlinkSession, JobDescription, JobPlacement, JobResults, JobSpec,
     JobStart, PlacedJob, ResultColumn,
@@ -55,7 +55,7 @@ pub struct FlinkArgs {
     /// none]
     #[arg(long, value_name = "FILE")]
     gateway_token_file: Option<PathBuf>,
-    /// Kafka to which monitors forward (`weir monitor --forward`), such as
+    /// Kafka to which monitors or agents forward (`weir monitor --forward`), such as
     /// kafka://kafka1:9092,kafka2:9092/weir [default: that of --monitor-config]
     #[arg(long, value_name = "URL")]
     forward: Option<KafkaUrl>,
@@ -136,7 +136,7 @@ impl QueryEngine {
         let is_given = flink.is_given() || job.is_some_and(JobArgs::is_given) || more;
         match self == QueryEngine::Monitor && is_given {
             true => Err(Failure::words(
-                "the options of Flink, --job-only and --from-start are for --on flink",
+                "the options of Flink, --agents, --job-only and --from-start are for --on flink",
             )),
             false => Ok(()),
         }
@@ -188,7 +188,7 @@ impl FlinkArgs {
             (None, Some(url)) => url,
             (None, None) => {
                 return Err(Failure::words(
-                    "--on flink needs the Kafka to which monitors forward: --forward \
+                    "--on flink needs the Kafka to which monitors or agents forward: --forward \
                      kafka://HOST:PORT[/PREFIX], or --monitor-config FILE",
                 ));
             }
@@ -299,6 +299,12 @@ fn spec(
     strategy: Option<&str>,
 ) -> Result<JobSpec, Failure> {
     let by = ForwardedBy::agents(job.agents);
+    if job.flink_with.iter().any(|(key, _)| key == TOPIC_PATTERN) {
+        return Err(Failure::words(format_args!(
+            "--flink-with {TOPIC_PATTERN}: the topics that a job reads must be known; state them as \
+             topic=FIRST;SECOND, or use --agents for those that agents forward to"
+        )));
+    }
     let translation = explain_flink::of_forwarded(plan, url, name, strategy, by)?;
     let (flink, sources) = translation.parts(&job.flink_with);
     let topic = args.results(&url.prefix, name);

@@ -53,6 +53,12 @@ pub fn place(args: &PlaceArgs) -> Result<Ending, Failure> {
         let (query, place) = ((&*args.name, text, plan), args.place.as_deref());
         FlinkPlacement::prepare(&args.flink, &args.job, query, place, args.replace)
     };
+    if args.job.agents && args.fleet.monitor.is_some() {
+        return Err(Failure::words(
+            "--agents: the agents forward themselves, without the monitor of --monitor; omit one of \
+             them",
+        ));
+    }
     if args.job_only || args.job.agents {
         let checked = question.compile_over(&SourceOptions::default())?;
         let job = prepare(&question.text, &checked.plan)?;

@@ -209,6 +209,21 @@ pub fn cut_to_publish(plan: &Plan, options: &CutOptions) -> Result<Cut, CutError
     }
 }
 
+/// Cuts a query for others by this strategy, or by that of [`cut_to_publish`].
+///
+/// # Errors
+/// As [`cut`].
+pub fn cut_published(plan: &Plan, strategy: Option<PlacementStrategy>) -> Result<Cut, CutError> {
+    let options = CutOptions {
+        hint: strategy,
+        ..CutOptions::default()
+    };
+    match strategy {
+        Some(_) => cut(plan, &options),
+        None => cut_to_publish(plan, &options),
+    }
+}
+
 /// Whether others merge all states of a fragment: those that are numbers, and those for which there
 /// are functions in `packaging/flink`.
 fn is_merged_by_others(fragment: &Plan) -> bool {

@@ -40,12 +40,12 @@ pub(super) const REQUESTS: usize = 4_000;
 /// The content of a relation at some instants, in milliseconds since 1970: its rows as texts.
 pub(super) type Content = BTreeMap<i64, BTreeSet<String>>;
 
-/// A trace of random requests within 10 s.
-pub(super) fn trace(home: &Scratch, host: &str) -> String {
+/// A trace of so many random requests, 400 per second.
+pub(super) fn trace(home: &Scratch, host: &str, count: usize) -> String {
     let mut random = fastrand::Rng::with_seed(u64::from(host.as_bytes()[0]));
     let mut text = String::new();
     let mut ts = 128_166_372_030_000_000_u64;
-    for _ in 0..REQUESTS {
+    for _ in 0..count {
         ts += random.u64(0..50_000);
         let op = if random.u8(0..3) == 0 {
             "Write"
@@ -181,7 +181,7 @@ fn engines(test: &str, user: Option<KafkaUser<'_>>) -> Option<(Kafka, Flink)> {
 }
 
 pub(super) fn agents(monitor: &Monitor) -> Vec<Process> {
-    let traces = HOSTS.map(|host| trace(&monitor.home, host));
+    let traces = HOSTS.map(|host| trace(&monitor.home, host, REQUESTS));
     monitor.agents_with(&traces, &["--once"])
 }
 

@@ -2,12 +2,12 @@
 //! and the broker are killed.
 
 use std::collections::BTreeMap;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde_json::Value as Json;
 use weir_testing::{FlinkCluster, Kafka};
 
-use super::forward::{Content, milliseconds, of_changes, rounded, trace};
+use super::forward::{Content, REQUESTS, milliseconds, of_changes, rounded, trace};
 use super::operations::{get, metrics_of};
 use super::processes::{Monitor, Process, agents_of, ended, replay_shift, until};
 use crate::support::{Scratch, run, skipped};
@@ -77,7 +77,9 @@ fn flink_has_the_answer_of_a_monitor_where_agents_forward_themselves() {
         format!("[forward]\nto = \"{url}\"\n[[query]]\nname = \"load\"\ntext = \"{QUERY}\"\n");
     let config = home.write("agent.toml", &config);
     let hosts = ["a", "b.example.org", "c", "d"];
-    let traces = hosts.map(|host| trace(&home, host));
+    // What host c does when it is back is compared as well.
+    let requests = |host: &str| if host == "c" { 3 * REQUESTS } else { REQUESTS };
+    let traces = hosts.map(|host| trace(&home, host, requests(host)));
     let shift = replay_shift();
     let begin = |at: usize| forwarding(&home, &config, hosts[at], &traces[at], &shift);
     let mut forwarders: Vec<Process> = (0..hosts.len()).map(begin).collect();
@@ -105,12 +107,15 @@ fn flink_has_the_answer_of_a_monitor_where_agents_forward_themselves() {
     let killed_ms = now_ms();
     forwarders[2].end();
     forwarders[2] = begin(2);
+    until("the agent of host c is back", || {
+        forwarders[2].printed().contains("connected to the monitor")
+    });
+    let back_ms = now_ms();
     until("an agent reports that Kafka is away", || {
         let printed = forwarders[0].printed();
         printed.contains("messages are not being forwarded")
     });
     kafka.restart().unwrap();
-    let again_ms = now_ms();
 
     for mut agent in agents {
         let (code, printed) = agent.end();
@@ -133,13 +138,15 @@ fn flink_has_the_answer_of_a_monitor_where_agents_forward_themselves() {
         assert_eq!(of_host(&found, host), expected, "{host}");
     }
     // What an agent does not observe while it is away is missing, and nothing else.
-    let not_away = |at: &i64| *at < killed_ms || *at > again_ms + WINDOW_MS;
+    let not_away = |at: &i64| *at < killed_ms || *at > back_ms + WINDOW_MS;
     let of_c = |content| {
         let mut rows = of_host(content, "c");
         rows.retain(|at, _| not_away(at));
         rows
     };
     assert_eq!(of_c(&found), of_c(&expected));
+    let is_back = |at: &&i64| **at > back_ms + WINDOW_MS;
+    assert!(of_c(&found).keys().filter(is_back).count() >= 5);
     assert!(!of_host(&found, "d").is_empty());
 
     for forwarder in &mut forwarders[..3] {
@@ -152,21 +159,37 @@ fn flink_has_the_answer_of_a_monitor_where_agents_forward_themselves() {
 #[test]
 fn an_agent_without_kafka_keeps_messages_and_reports_it() {
     let home = Scratch::new();
-    let trace = trace(&home, "a");
+    let trace = trace(&home, "a", REQUESTS);
     let config = "[forward]\nto = \"kafka://127.0.0.1:9/away\"\nspool = \"256 KiB\"\n\
          [metrics]\nlisten = \"127.0.0.1:0\"\n[[query]]\nname = \"rows\"\n\
          text = \"select sector, latency from IO\"\n";
-    let file = home.write("agent.toml", &config);
+    let file = home.write("agent.toml", config);
     let mut agent = forwarding(&home, &file, "a", &trace, &replay_shift());
     let address = metrics_of(|| agent.printed());
-    let lost = "weir_service_events_lost_total{component=\"forward\"} ";
     let metric = |name: &str| {
         let (_, text) = get(&address, "/metrics");
         let line = text.lines().find_map(|line| line.strip_prefix(name));
-        line.and_then(|value| value.parse::<f64>().ok())
+        line.and_then(|value| value.trim().parse::<f64>().ok())
     };
-    until("lost requests are counted", || metric(lost) > Some(100.0));
+    // An agent that is stopped for longer than a monitor waits for one loses nothing.
+    let arrived = "weir_monitor_agent_requests_total{host=\"a\"}";
+    until("requests arrive", || metric(arrived) > Some(100.0));
+    agent.signal("-STOP");
+    std::thread::sleep(Duration::from_secs(4));
+    agent.signal("-CONT");
+    until("all requests have arrived", || {
+        metric(arrived) == Some(REQUESTS as f64)
+    });
+    let late = "weir_monitor_agent_requests_late_total{host=\"a\"}";
+    assert_eq!(metric(late), Some(0.0));
+    let lost = "weir_service_events_lost_total{component=\"forward\"";
+    until("what the spool has no room for is counted", || {
+        let (_, text) = get(&address, "/metrics");
+        let mut lines = text.lines();
+        lines.any(|line| line.starts_with(lost) && !line.ends_with(" 0"))
+    });
     assert_eq!(metric("weir_monitor_forwards "), Some(0.0));
+
     // Its queries are listed at its socket, and another one is forwarded after a reload.
     let socket = home.path().join("forwarding a/agent/forward/monitor.sock");
     let socket = format!("unix:{}", socket.display());
@@ -182,25 +205,34 @@ fn an_agent_without_kafka_keeps_messages_and_reports_it() {
     home.write("agent.toml", &format!("{config}{more}"));
     agent.signal("-HUP");
     until("both queries run", || queries() == ["more", "rows"]);
-    home.write(
-        "agent.toml",
-        &format!("{config}{}", more.replace("op", "oops")),
-    );
-    agent.signal("-HUP");
-    until("a wrong query is refused", || {
-        agent.printed().contains("`oops`")
-    });
-    assert_eq!(queries(), ["more", "rows"]);
+    let without = config.split("[[query]]").next().unwrap();
+    for (text, why) in [
+        (format!("{config}{}", more.replace("op", "oops")), "`oops`"),
+        (without.to_owned(), "has none"),
+        (
+            format!("monitor = \"m\"\n{config}"),
+            "a monitor or to Kafka",
+        ),
+        ("monitor = \"m\"\n".to_owned(), "restart the agent"),
+    ] {
+        home.write("agent.toml", &text);
+        agent.signal("-HUP");
+        until("it is not reloaded", || agent.printed().contains(why));
+        assert_eq!(queries(), ["more", "rows"]);
+    }
     agent.signal("-TERM");
     let (code, printed) = agent.end();
     assert_eq!(code, Some(0), "{printed}");
+    let left = "Kafka does not have all messages";
+    assert!(printed.contains(left), "{printed}");
 }
 
 #[test]
 fn what_an_agent_cannot_forward_is_refused() {
     let query = "load=select op, count(*) from IO [range 1 s slide 1 s] group by op";
     let to = ["--forward", "kafka://127.0.0.1:9/x"];
-    let cases: [(&[&str], &str); 5] = [
+    let relation = "h=select host from hosts";
+    let cases: [(&[&str], &str); 7] = [
         (&to, "--query NAME=QUERY"),
         (&["--query", query], "set forward.to or --forward"),
         (&["--forward", "kafka://k"], "kafka://HOST:PORT"),
@@ -209,6 +241,14 @@ fn what_an_agent_cannot_forward_is_refused() {
             "unknown column",
         ),
         (&[to[0], to[1], "--query", "load"], "NAME=QUERY"),
+        (
+            &[to[0], to[1], "--query", relation],
+            "reads nothing that agents send",
+        ),
+        (
+            &[to[0], to[1], "--query", query, "--query", query],
+            "two queries",
+        ),
     ];
     for (args, why) in cases {
         let refused = run(&[&["agent", "--check"], args].concat());
@@ -224,7 +264,17 @@ fn what_an_agent_cannot_forward_is_refused() {
             "a monitor or to Kafka",
         ),
         (format!("{forward}partitions = 2\n{entry}"), "one partition"),
-        (format!("{forward}{entry}{entry}"), "two [[query]] entries"),
+        (format!("{forward}{entry}{entry}"), "two queries"),
+        (
+            format!("token_file = \"/none\"\n{forward}{entry}"),
+            "connection to a monitor",
+        ),
+        (
+            format!(
+                "{forward}retention = \"1 d\"\nsettings = {{ \"retention.ms\" = \"1\" }}\n{entry}"
+            ),
+            "state one of them",
+        ),
         (
             format!("{forward}{entry}place = \"here\"\n"),
             "`query.place`",
@@ -236,5 +286,15 @@ fn what_an_agent_cannot_forward_is_refused() {
         assert_eq!(refused.code, 2, "{text}: {}", refused.err);
         assert!(refused.err.contains(why), "{text}: {}", refused.err);
     }
+    let state = format!("{}/{}", home.path().display(), "s".repeat(100));
+    let long = ["--query", query, "--state", &state];
+    let refused = run(&[&["agent", "--check"], &to[..], &long].concat());
+    assert!(refused.err.contains("a shorter path"), "{}", refused.err);
+    // What the command line states replaces what the file states.
+    let file = home.write("agent.toml", "monitor = \"m\"\n");
+    let check = ["agent", "--check", "--config", &file, "--query", query];
+    run(&[&check[..], &to].concat()).fine();
+    let file = home.write("agent.toml", &format!("{forward}{entry}"));
+    run(&["agent", "--check", "--config", &file, "--monitor", "m"]).fine();
     run(&[&["agent", "--check", "--query", query], &to[..]].concat()).fine();
 }
