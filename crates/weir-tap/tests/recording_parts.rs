@@ -187,3 +187,26 @@ fn selected_rows_are_those_of_the_whole_recording() {
         "{avoided} of {all} selections skip row groups"
     );
 }
+
+#[test]
+fn a_recording_without_rows_has_none_for_any_demand() {
+    let scratch = Scratch::new();
+    let path = scratch.path().join("empty.parquet");
+    let writer = RecordingWriter::create(&path, &Header::default()).unwrap();
+    Box::new(writer).finish().unwrap();
+    let operand = Operand::Value(0);
+    let (low, high) = (0, 1);
+    for stream in ["IO", "IOstream", "recording"] {
+        for tests in [Vec::new(), vec![Test::Between { operand, low, high }]] {
+            let demand = Demand {
+                stream: stream.into(),
+                columns: vec![0],
+                predicate: Predicate {
+                    clauses: vec![Clause { tests }],
+                },
+                fold: None,
+            };
+            assert_eq!(read(&path, &demand), (Vec::new(), [0, 0]), "{demand:?}");
+        }
+    }
+}

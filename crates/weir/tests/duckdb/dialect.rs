@@ -44,8 +44,8 @@ pub static DIFFERENCES: &[Difference] = &[
         name: "sum",
         cql: "sum({0})",
         duckdb: "CAST(sum({0}) AS bigint)",
-        why: "a sum of integers is an integer of 64 bits, and an overflow is an error; DuckDB's has \
-              128 bits",
+        why: "a sum of integers is an integer of 64 bits, and an overflow is an error, also in groups \
+              that `HAVING` removes; DuckDB's has 128 bits",
     },
     Difference {
         name: "variance",
@@ -57,7 +57,8 @@ pub static DIFFERENCES: &[Difference] = &[
         name: "list",
         cql: "string_agg({0}, ',')",
         duckdb: "string_agg({0}, ',' ORDER BY {0})",
-        why: "a relation has no order of arrival, so the texts are in their own order",
+        why: "a relation has no order of arrival, so the texts are in their own order; a list of more \
+              than 1,000 bytes ends with `..`",
     },
     Difference {
         name: "distinct list",

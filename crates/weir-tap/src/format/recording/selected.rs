@@ -51,7 +51,7 @@ pub fn selected(
     }
     let clauses: Vec<&Clause> = clauses.collect();
     let chunks = chunks_of(recording);
-    let (mut reached, last) = (Some(Nanos::MIN), parts.len() - 1);
+    let (mut reached, last) = (Some(Nanos::MIN), parts.len().saturating_sub(1));
     let mut all: Vec<Selected> = Vec::new();
     for (number, part) in parts.into_iter().enumerate() {
         let times = instants(recording, layout, part.clone());
