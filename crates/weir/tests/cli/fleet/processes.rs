@@ -237,7 +237,10 @@ fn begin(home: &Scratch, listen: &str) -> (Process, String) {
         let line = printed.lines().find_map(|line| line.split(ready).nth(1));
         line.map(str::to_owned)
     };
-    until("the monitor is ready", || address().is_some());
+    // It listens before it leads, and refuses clients in between.
+    until("the monitor is ready", || {
+        address().is_some() && process.printed().contains("leading term=")
+    });
     let address = address().unwrap();
     (process, address)
 }
