@@ -91,6 +91,7 @@ impl Device {
             served[number].push(RecordedRequest {
                 arrival_ns: planned.arrival_ns,
                 latency_ns: end - planned.arrival_ns,
+                wait_ns: None,
                 op: planned.op,
                 sector: Some(planned.sector),
                 sectors: planned.sectors,
@@ -375,6 +376,7 @@ fn a_closed_loop_is_slowed_by_its_neighbour_and_not_the_recorded_rate() {
         let request = RecordedRequest {
             arrival_ns: at,
             latency_ns,
+            wait_ns: None,
             op: Op::Read,
             sector: Some(8 * random.i64(0..1_000_000)),
             sectors: 8,

@@ -9,11 +9,22 @@ use crate::workload::rows::{int, operation, text};
 /// The query: a row for each completed request. Where a source does not know when a request was
 /// inserted, it arrives when it was issued.
 pub const QUERY: &str = "select op, coalesce(vsector, sector) as sector, sectors, vm, vdisk, \
-    pdisk, host,\n  coalesce(latency, service) as latency\nfrom IO";
+    pdisk, host,\n  coalesce(latency, service) as latency, wait\nfrom IO";
 
 /// Adds the requests of a batch. `host` is used where a row names none.
 pub fn collect(batch: &Batch, host: Option<Symbol>, collector: &mut StreamCollector) {
-    let [op, sector, sectors, vm, vdisk, pdisk, of_host, latency] = &batch.columns[..] else {
+    let [
+        op,
+        sector,
+        sectors,
+        vm,
+        vdisk,
+        pdisk,
+        of_host,
+        latency,
+        wait,
+    ] = &batch.columns[..]
+    else {
         unreachable!("the query has these columns");
     };
     for row in 0..batch.len() {
@@ -30,6 +41,7 @@ pub fn collect(batch: &Batch, host: Option<Symbol>, collector: &mut StreamCollec
         let request = latency.map(|latency_ns| RecordedRequest {
             arrival_ns: batch.ts[row].saturating_sub(latency_ns),
             latency_ns,
+            wait_ns: int(wait, row).filter(|wait| (0..=latency_ns).contains(wait)),
             op,
             sector: int(sector, row),
             sectors: int(sectors, row).unwrap_or_default(),

@@ -124,6 +124,7 @@ mod tests {
         RecordedRequest {
             arrival_ns,
             latency_ns,
+            wait_ns: None,
             op: Op::Read,
             sector: Some(0),
             sectors: 8,

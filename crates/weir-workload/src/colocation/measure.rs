@@ -13,7 +13,7 @@ use weir_model::Nanos;
 
 use super::arrivals::ArrivalProcess;
 use super::replay::{ReplayOutcome, ReplayedDisk, replay};
-use super::station::{CHANNELS_UNLIMITED, Station};
+use super::station::{CHANNELS_UNLIMITED, Station, accepted_max};
 use super::stream::{DiskStream, HostedDevice, RecordedRequest};
 
 /// The blocks in which prediction and recording are compared.
@@ -128,23 +128,27 @@ impl MeasuredDevice {
         let first = merged(disks, &(training.start..middle));
         let second = limited(disks, &(middle..training.end));
         let depths = depths(&merged(disks, training));
-        let depth_max = depths.last()?.in_flight_max;
+        let all = merged(disks, training);
+        let accepted = accepted_max(&all);
         // As many channels as there were requests in flight explain the recording as well as more.
-        let tried = CHANNELS
-            .iter()
-            .copied()
-            .filter(|channels| *channels < depth_max);
-        let tried = tried.chain([depth_max, CHANNELS_UNLIMITED]);
+        let depth_max = depths.last()?.in_flight_max;
+        let most = accepted.unwrap_or(depth_max);
+        let tried = CHANNELS.iter().copied().filter(|channels| *channels < most);
+        let unlimited = accepted.is_none().then_some(CHANNELS_UNLIMITED);
+        let tried = tried.chain([most]).chain(unlimited);
         let trials: Vec<ChannelTrial> = tried
             .filter_map(|channels| {
                 let station = Station::measured(&first, disks.len(), channels);
                 ChannelTrial::of(&station, &ratios(disks, &station, &second))
             })
             .collect();
-        let all = merged(disks, training);
-        let stations: Vec<Station> = plausible(&trials)
-            .map(|trial| Station::measured(&all, disks.len(), trial.channels))
-            .collect();
+        let mut likely: Vec<&ChannelTrial> = plausible(&trials).collect();
+        if likely.is_empty() && accepted.is_some() {
+            // It has no other channels, however badly its past predicts it.
+            likely.extend(trials.last());
+        }
+        let station = |trial: &&ChannelTrial| Station::measured(&all, disks.len(), trial.channels);
+        let stations: Vec<Station> = likely.iter().map(station).collect();
         if stations.is_empty() {
             return None;
         }

@@ -9,6 +9,9 @@
 //! of each class of requests, by operation, order and size, are kept as they were measured: no
 //! distribution is assumed.
 
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
 use weir_model::{Nanos, Op};
 
 use super::stream::RecordedRequest;
@@ -24,6 +27,12 @@ const DEMAND_MIN_NS: Nanos = 100;
 
 /// More requests that complete before they could begin than this contradict the order of arrival.
 const CONTRADICTIONS_MAX: f64 = 0.05;
+
+/// A device limits the requests in it if at least this number and share of requests waited for
+/// longer than they were served, and this share of them was issued with as many others as ever.
+const WAITED_MIN: usize = 20;
+const WAITED_SHARE: f64 = 0.05;
+const AT_LIMIT_SHARE: f64 = 0.9;
 
 /// Sizes: up to 512 bytes, 1 KiB, 2 KiB, .., more than 1 MiB.
 const SIZES: usize = 13;
@@ -115,6 +124,36 @@ fn begins_by_completion(requests: &[(usize, RecordedRequest)], channels: usize) 
         begins[at] = free_ns.map_or(arrival_ns, |free_ns| free_ns.max(arrival_ns));
     }
     begins
+}
+
+/// The number of requests that a device accepts at the same time, if that kept requests from it: most
+/// of those that waited for their issue were issued when another one completed. A device has no more
+/// channels than that. `None` if it accepts what arrives, or if the issues are not known.
+pub fn accepted_max(requests: &[(usize, RecordedRequest)]) -> Option<usize> {
+    let mut issued: Vec<(Nanos, Nanos, bool)> = Vec::with_capacity(requests.len());
+    for (_, request) in requests {
+        let (wait_ns, end_ns) = (request.wait_ns?, request.completion_ns());
+        let has_waited = wait_ns > request.latency_ns - wait_ns;
+        issued.push((request.arrival_ns + wait_ns, end_ns, has_waited));
+    }
+    issued.sort_unstable();
+    let mut completions = BinaryHeap::new();
+    // Of the requests that waited: how many had been issued and were not completed, with them.
+    let (mut most, mut with_waiters) = (0, Vec::new());
+    for (at, end_ns, has_waited) in issued {
+        while completions.peek().is_some_and(|Reverse(end)| *end <= at) {
+            completions.pop();
+        }
+        completions.push(Reverse(end_ns));
+        most = most.max(completions.len());
+        if has_waited {
+            with_waiters.push(completions.len());
+        }
+    }
+    let at_limit = with_waiters.iter().filter(|count| **count == most).count();
+    let enough = (WAITED_SHARE * requests.len() as f64).max(WAITED_MIN as f64);
+    let is_limit = at_limit as f64 >= AT_LIMIT_SHARE * with_waiters.len() as f64;
+    (with_waiters.len() as f64 >= enough && is_limit).then_some(most)
 }
 
 fn class(request: &RecordedRequest, order: usize) -> usize {
@@ -217,10 +256,13 @@ fn substitute(classes: &[Vec<Nanos>], class: usize) -> Option<usize> {
 mod tests {
     use super::*;
 
+    const SECOND: Nanos = 1_000_000_000;
+
     fn requests(times: &[(Nanos, Nanos)]) -> Vec<(usize, RecordedRequest)> {
         let request = |(arrival_ns, end_ns): &(Nanos, Nanos)| RecordedRequest {
             arrival_ns: *arrival_ns,
             latency_ns: end_ns - arrival_ns,
+            wait_ns: None,
             op: Op::Read,
             sector: Some(1_000_000 - arrival_ns),
             sectors: 8,
@@ -269,6 +311,40 @@ mod tests {
         assert!((measured - 1_000.0).abs() < 20.0, "{measured}");
     }
 
+    /// Three requests that arrive together, 30 times, each issued after this time.
+    fn issued(ends: [Nanos; 3], waits: [Nanos; 3]) -> Vec<(usize, RecordedRequest)> {
+        let mut all = batches(ends);
+        for ((_, request), wait_ns) in all.iter_mut().zip(waits.into_iter().cycle()) {
+            request.wait_ns = Some(wait_ns);
+        }
+        all
+    }
+
+    #[test]
+    fn a_device_that_requests_wait_for_has_as_many_channels_as_it_accepts() {
+        // Issued one after the other, the last one first; two at a time; all at once.
+        let one = issued([3_000, 2_000, 1_000], [2_000, 1_000, 0]);
+        assert_eq!(accepted_max(&one), Some(1));
+        let two = issued([1_000, 1_100, 1_900], [0, 0, 1_000]);
+        assert_eq!(accepted_max(&two), Some(2));
+        let all = issued([1_000, 2_000, 3_000], [10, 10, 10]);
+        assert_eq!(accepted_max(&all), None);
+        // They waited, and not for the device: it had accepted three before.
+        let mut other = two.clone();
+        other.extend(
+            issued([1_000, 1_000, 1_000], [10, 10, 10])
+                .into_iter()
+                .map(|(n, r)| {
+                    let arrival_ns = r.arrival_ns + SECOND;
+                    (n, RecordedRequest { arrival_ns, ..r })
+                }),
+        );
+        assert_eq!(accepted_max(&other), None);
+        let mut unknown = one;
+        unknown[7].1.wait_ns = None;
+        assert_eq!(accepted_max(&unknown), None);
+    }
+
     #[test]
     fn a_class_without_measurements_uses_a_similar_one_and_reports_it() {
         let station = Station::measured(&batches([1_000, 2_000, 3_000]), 1, 1);
@@ -276,6 +352,7 @@ mod tests {
             let request = RecordedRequest {
                 arrival_ns: 0,
                 latency_ns: 1,
+                wait_ns: None,
                 op,
                 sector: Some(0),
                 sectors,

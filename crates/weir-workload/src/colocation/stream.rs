@@ -23,6 +23,8 @@ pub struct RecordedRequest {
     pub arrival_ns: Nanos,
     /// From there to its completion.
     pub latency_ns: Nanos,
+    /// From there to its issue to the device, if that is known.
+    pub wait_ns: Option<Nanos>,
     /// The operation.
     pub op: Op,
     /// First sector, on the virtual disk where that is known; `None` for a flush.
