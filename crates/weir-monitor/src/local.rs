@@ -32,7 +32,8 @@ const SOCKET: &str = "monitor.sock";
 /// The directory of the rows that wait to be forwarded, below the directory.
 const SPOOL: &str = "spool";
 
-/// How long it waits for its only agent: only Flink, with the rows of all hosts, can be ahead of it.
+/// How long it waits for its only agent. Nothing else waits for it here: Flink has the rows of the
+/// other hosts.
 const EXCLUDE_AFTER: Nanos = 24 * 3_600 * NANOS_PER_SECOND;
 
 /// The longest path of a unix socket (`sun_path`, `linux/un.h`).

@@ -126,9 +126,9 @@ fn begins_by_completion(requests: &[(usize, RecordedRequest)], channels: usize) 
     begins
 }
 
-/// The number of requests that a device accepts at the same time, if that kept requests from it: most
-/// of those that waited for their issue were issued when another one completed. A device has no more
-/// channels than that. `None` if it accepts what arrives, or if the issues are not known.
+/// The number of requests that a device accepts at the same time, if that kept requests from it:
+/// most of those that waited for their issue were issued when another one completed. A device has
+/// no more channels than that. `None` if it accepts what arrives, or if the issues are not known.
 pub fn accepted_max(requests: &[(usize, RecordedRequest)]) -> Option<usize> {
     let mut issued: Vec<(Nanos, Nanos, bool)> = Vec::with_capacity(requests.len());
     for (_, request) in requests {

@@ -7,6 +7,7 @@ use serde_json::Value as Json;
 use weir_testing::flink::entries;
 use weir_testing::{Flink, Kafka, KafkaUser};
 
+use super::flink_turn::FlinkTurn;
 use super::operations::{get, metrics_of};
 use super::processes::{Monitor, Process, until};
 use crate::support::{Scratch, run, skipped};
@@ -169,10 +170,11 @@ pub(super) fn rounded(value: &str) -> String {
 }
 
 /// A broker and Flink, or none where they cannot be run.
-fn engines(test: &str, user: Option<KafkaUser<'_>>) -> Option<(Kafka, Flink)> {
+fn engines(test: &str, user: Option<KafkaUser<'_>>) -> Option<(Kafka, Flink, FlinkTurn)> {
+    let turn = FlinkTurn::wait();
     let found = Kafka::start(user).and_then(|kafka| Ok((kafka, Flink::start()?)));
     match found {
-        Ok(found) => Some(found),
+        Ok((kafka, flink)) => Some((kafka, flink, turn)),
         Err(why) => {
             skipped(test, format!("{why:#}"));
             None
@@ -242,7 +244,7 @@ fn compare(flink: &mut Flink, monitor: &Monitor, url: &str) {
 #[test]
 fn flink_has_the_answer_of_the_monitor_when_processes_are_killed() {
     let test = "flink_has_the_answer_of_the_monitor_when_processes_are_killed";
-    let Some((mut kafka, mut flink)) = engines(test, None) else {
+    let Some((mut kafka, mut flink, _turn)) = engines(test, None) else {
         return;
     };
     let url = format!("kafka://{}/fleet", kafka.address());

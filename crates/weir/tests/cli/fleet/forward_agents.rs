@@ -7,6 +7,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use serde_json::Value as Json;
 use weir_testing::{FlinkCluster, Kafka};
 
+use super::flink_turn::FlinkTurn;
 use super::forward::{Content, REQUESTS, milliseconds, of_changes, rounded, trace};
 use super::operations::{get, metrics_of};
 use super::processes::{Monitor, Process, agents_of, ended, replay_shift, until};
@@ -62,6 +63,7 @@ fn of_host(content: &Content, host: &str) -> BTreeMap<i64, Vec<String>> {
 #[test]
 fn flink_has_the_answer_of_a_monitor_where_agents_forward_themselves() {
     let test = "flink_has_the_answer_of_a_monitor_where_agents_forward_themselves";
+    let _turn = FlinkTurn::wait();
     let found = Kafka::start(None).and_then(|kafka| Ok((kafka, FlinkCluster::start(1)?)));
     let (mut kafka, flink) = match found {
         Ok(found) => found,

@@ -7,6 +7,7 @@ mod alerts;
 mod answers;
 mod console;
 mod correlate;
+mod flink_turn;
 mod forward;
 mod forward_agents;
 mod hosts;

@@ -4,6 +4,7 @@
 use serde_json::Value as Json;
 use weir_testing::{FlinkCluster, FlinkProcess, Kafka};
 
+use super::flink_turn::FlinkTurn;
 use super::forward::{Content, QUERIES, agents, milliseconds, of_changes, rounded};
 use super::processes::{Monitor, Process, ended, until};
 use crate::support::{run, skipped};
@@ -24,10 +25,13 @@ struct Engines {
     kafka: Kafka,
     flink: FlinkCluster,
     monitor: Monitor,
+    /// Dropped last.
+    _turn: FlinkTurn,
 }
 
 impl Engines {
     fn start(test: &str) -> Option<Engines> {
+        let turn = FlinkTurn::wait();
         let found = Kafka::start(None).and_then(|kafka| Ok((kafka, FlinkCluster::start(1)?)));
         let (kafka, flink) = match found {
             Ok(found) => found,
@@ -41,6 +45,7 @@ impl Engines {
             monitor: Monitor::configured(&config),
             kafka,
             flink,
+            _turn: turn,
         })
     }
 
