@@ -154,15 +154,27 @@ pub(super) fn of_changes(csv: &str, slide_ms: i64) -> Content {
     content
 }
 
+/// The content at each end of a window, of the rows that a job has written.
+pub(super) fn of_results(csv: &str) -> Content {
+    let mut content = Content::new();
+    for line in csv.lines().skip(1) {
+        let values: Vec<&str> = line.split(',').collect();
+        let row: Vec<String> = values[1..].iter().map(|value| rounded(value)).collect();
+        let of_window = content.entry(milliseconds(values[0])).or_default();
+        assert!(of_window.insert(row.join("|")), "twice: {line}");
+    }
+    content
+}
+
 /// Milliseconds since 1970 of an instant.
-pub(super) fn milliseconds(instant: &str) -> i64 {
+fn milliseconds(instant: &str) -> i64 {
     let format = time::format_description::well_known::Rfc3339;
     let instant = time::OffsetDateTime::parse(instant, &format).unwrap();
     i64::try_from(instant.unix_timestamp_nanos() / 1_000_000).unwrap()
 }
 
 /// The digits of a float that two programs agree on.
-pub(super) fn rounded(value: &str) -> String {
+fn rounded(value: &str) -> String {
     match value.contains('.').then(|| value.parse::<f64>()) {
         Some(Ok(number)) => format!("{number:.9e}"),
         _ => value.to_owned(),

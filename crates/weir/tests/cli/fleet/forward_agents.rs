@@ -8,7 +8,7 @@ use serde_json::Value as Json;
 use weir_testing::{FlinkCluster, Kafka};
 
 use super::flink_turn::FlinkTurn;
-use super::forward::{Content, REQUESTS, milliseconds, of_changes, rounded, trace};
+use super::forward::{Content, REQUESTS, of_changes, of_results, trace};
 use super::operations::{get, metrics_of};
 use super::processes::{Monitor, Process, agents_of, ended, replay_shift, until};
 use crate::support::{Scratch, run, skipped};
@@ -39,14 +39,7 @@ fn results(url: &str) -> Content {
     let all = ["--from-start", "--for", "1s", "--format", "csv"];
     let output = run(&[&args[..], &all].concat());
     assert_eq!(output.code, 0, "{}", output.err);
-    let mut content = Content::new();
-    for line in output.out.lines().skip(1) {
-        let values: Vec<&str> = line.split(',').collect();
-        let row: Vec<String> = values[1..].iter().map(|value| rounded(value)).collect();
-        let of_window = content.entry(milliseconds(values[0])).or_default();
-        assert!(of_window.insert(row.join("|")), "twice: {line}");
-    }
-    content
+    of_results(&output.out)
 }
 
 /// The rows of a host at each end of a window.

@@ -5,7 +5,7 @@ use serde_json::Value as Json;
 use weir_testing::{FlinkCluster, FlinkProcess, Kafka};
 
 use super::flink_turn::FlinkTurn;
-use super::forward::{Content, QUERIES, agents, milliseconds, of_changes, rounded};
+use super::forward::{Content, QUERIES, agents, of_changes, of_results};
 use super::processes::{Monitor, Process, ended, until};
 use crate::support::{run, skipped};
 
@@ -79,14 +79,7 @@ impl Engines {
         args.extend(options[..4].iter().map(String::as_str));
         let output = run(&args);
         assert_eq!(output.code, 0, "{}", output.err);
-        let mut content = Content::new();
-        for line in output.out.lines().skip(1) {
-            let values: Vec<&str> = line.split(',').collect();
-            let row: Vec<String> = values[1..].iter().map(|value| rounded(value)).collect();
-            let of_window = content.entry(milliseconds(values[0])).or_default();
-            assert!(of_window.insert(row.join("|")), "twice: {line}");
-        }
-        (content, output.err)
+        (of_results(&output.out), output.err)
     }
 }
 
