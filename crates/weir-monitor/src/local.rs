@@ -36,6 +36,9 @@ const SPOOL: &str = "spool";
 /// other hosts.
 const EXCLUDE_AFTER: Nanos = 24 * 3_600 * NANOS_PER_SECOND;
 
+/// The interval of the agent's heartbeats. Watermarks are forwarded once a second.
+const HEARTBEAT: Nanos = NANOS_PER_SECOND / 2;
+
 /// The longest path of a unix socket (`sun_path`, `linux/un.h`).
 const SOCKET_PATH_MAX: usize = 107;
 
@@ -139,6 +142,7 @@ impl LocalMonitor {
         };
         let now = clock.now();
         let options = MonitorOptions {
+            heartbeat: HEARTBEAT,
             agents_max: 1,
             exclude_after: EXCLUDE_AFTER,
             engine: EngineOptions {
