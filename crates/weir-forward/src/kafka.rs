@@ -22,7 +22,7 @@ use weir_runtime::failure::Failure;
 use crate::broker::{Broker, BrokerError, BrokerReader, BrokerRecord, PartitionBatch, ReadRecord};
 use crate::config::{ForwardConfig, ForwardSasl, KafkaUrl, SaslMechanism};
 use crate::topic::NewTopic;
-use create::{BrokerAccess, Creation};
+use create::BrokerAccess;
 
 /// How long a request is tried, with a connection that has failed in between.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
@@ -249,7 +249,7 @@ async fn found_or_created(
     if let Some(count) = found(connection, &topic.name).await? {
         return Ok(count);
     }
-    let created = access.create(topic).await.map_err(|why| BrokerError {
+    access.create(topic).await.map_err(|why| BrokerError {
         why,
         is_final: false,
     })?;
@@ -261,10 +261,7 @@ async fn found_or_created(
         tokio::time::sleep(VISIBLE_PAUSE).await;
     }
     Err(BrokerError {
-        why: match created {
-            Creation::Created => format!("topic `{}` was created and is not there yet", topic.name),
-            Creation::Existing => format!("topic `{}` is being created", topic.name),
-        },
+        why: format!("topic `{}` is being created", topic.name),
         is_final: false,
     })
 }
@@ -315,19 +312,14 @@ fn kafka_records(records: Vec<BrokerRecord>) -> Vec<KafkaRecord> {
     records.collect()
 }
 
-async fn within<T>(request: impl Future<Output = Result<T, Error>>) -> Result<T, BrokerError> {
-    within_raw(request).await?.map_err(broker_error)
-}
-
 /// The result of a request, unless it takes longer than the library should try it.
-async fn within_raw<T>(
-    request: impl Future<Output = Result<T, Error>>,
-) -> Result<Result<T, Error>, BrokerError> {
+async fn within<T>(request: impl Future<Output = Result<T, Error>>) -> Result<T, BrokerError> {
     let timeout = tokio::time::timeout(2 * REQUEST_TIMEOUT, request).await;
-    timeout.map_err(|_| BrokerError {
+    let result = timeout.map_err(|_| BrokerError {
         why: "no answer from Kafka".into(),
         is_final: false,
-    })
+    })?;
+    result.map_err(broker_error)
 }
 
 fn broker_error(error: Error) -> BrokerError {

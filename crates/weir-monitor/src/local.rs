@@ -11,18 +11,19 @@ use std::thread::JoinHandle;
 
 use tracing::{error, info};
 use weir_forward::{ForwardTarget, ForwardedQuery, Forwarder, TopicRows};
-use weir_model::{Catalog, NANOS_PER_SECOND, Nanos};
+use weir_model::{NANOS_PER_SECOND, Nanos};
 use weir_query::engine::EngineOptions;
 use weir_query::place::fleet::published::cut_published;
 use weir_query::place::fleet::{CutError, Fragment};
+use weir_query::plan::Plan;
 use weir_runtime::failure::Failure;
-use weir_runtime::question::QueryText;
 use weir_runtime::run_loop::Stop;
 use weir_runtime::service::ServiceStatus;
 use weir_wire::{EventQueue, FleetClock, Listen, Server, ServerOptions};
 
 use crate::config::{MonitorConfig, StandingEntry};
 use crate::forward::NOTHING_SENT;
+use crate::question::check_each;
 use crate::registry::Registry;
 use crate::{LoopEvent, Monitor, MonitorOptions};
 
@@ -81,27 +82,17 @@ struct LocalLoop {
 /// # Errors
 /// The diagnostics of all queries, and why others are not forwarded.
 pub fn check_forwarded(queries: &[ForwardedQuery]) -> Result<(), Failure> {
-    crate::check_queries(&entries(queries))?;
-    let mut faults = Vec::new();
-    for query in queries {
-        if let Err(why) = is_forwarded(query) {
-            faults.push(format!("query `{}` cannot be forwarded: {why}", query.name));
-        }
-    }
-    match faults.is_empty() {
-        true => Ok(()),
-        false => Err(Failure::Words(faults.join("\n"))),
-    }
+    check_each(&entries(queries), |query, plan| {
+        is_forwarded(query, plan)
+            .map_err(|why| format!("query `{}` cannot be forwarded: {why}", query.name))
+    })
 }
 
 /// Whether the rows of a query are forwarded; otherwise the reason.
-fn is_forwarded(query: &ForwardedQuery) -> Result<(), String> {
-    let question = QueryText::new(query.text.clone());
-    let checked = question.check(&Catalog::builtin(), true);
-    let plan = checked.map_err(|failure| failure.text())?.plan;
+fn is_forwarded(query: &StandingEntry, plan: &Plan) -> Result<(), String> {
     let strategy = query.place.as_deref().map(str::parse);
     let strategy = strategy.transpose().map_err(|e: CutError| e.to_string())?;
-    let cut = cut_published(&plan, strategy).map_err(|e| e.to_string())?;
+    let cut = cut_published(plan, strategy).map_err(|e| e.to_string())?;
     if cut.fragments.is_empty() {
         return Err(NOTHING_SENT.to_owned());
     }

@@ -158,6 +158,17 @@ fn own_streams(plan: &Plan) -> Vec<Declaration> {
 /// # Errors
 /// All errors of the queries.
 pub fn check_queries(queries: &[StandingEntry]) -> Result<(), Failure> {
+    check_each(queries, |_, _| Ok(()))
+}
+
+/// Checks the configuration's queries, and then each valid one by `check`.
+///
+/// # Errors
+/// All errors of the queries.
+pub(super) fn check_each(
+    queries: &[StandingEntry],
+    check: impl Fn(&StandingEntry, &Plan) -> Result<(), String>,
+) -> Result<(), Failure> {
     let mut faults = Vec::new();
     for query in queries {
         let question = QueryText {
@@ -165,8 +176,10 @@ pub fn check_queries(queries: &[StandingEntry]) -> Result<(), Failure> {
             file: Some(format!("query `{}`", query.name)),
             definitions: Vec::new(),
         };
-        if let Err(failure) = question.check(&Catalog::builtin(), true) {
-            faults.push(failure.text());
+        let checked = question.check(&Catalog::builtin(), true);
+        let checked = checked.map_err(|failure| failure.text());
+        if let Err(why) = checked.and_then(|checked| check(query, &checked.plan)) {
+            faults.push(why);
         }
     }
     match faults.is_empty() {

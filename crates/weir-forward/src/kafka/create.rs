@@ -29,7 +29,6 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 const CREATE_MS: i32 = 4_000;
 
 /// How brokers are reached.
-#[derive(Clone)]
 pub struct BrokerAccess {
     /// `HOST:PORT` of some of them.
     pub brokers: Vec<String>,
@@ -39,21 +38,12 @@ pub struct BrokerAccess {
     pub sasl: Option<SaslConfig>,
 }
 
-/// What became of a topic that was to be created.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Creation {
-    /// It was created.
-    Created,
-    /// Another process was first.
-    Existing,
-}
-
 impl BrokerAccess {
-    /// Creates a topic at the first broker that can be reached.
+    /// Creates a topic at the first broker that can be reached, unless another process was first.
     ///
     /// # Errors
     /// The broker's reason, or why none can be reached.
-    pub async fn create(&self, topic: &NewTopic) -> Result<Creation, String> {
+    pub async fn create(&self, topic: &NewTopic) -> Result<(), String> {
         let mut failure = String::from("no broker is known");
         for broker in &self.brokers {
             let answer = tokio::time::timeout(TIMEOUT, self.create_at(broker, topic)).await;
@@ -132,12 +122,11 @@ fn request(topic: &NewTopic) -> CreateTopicsRequest {
 }
 
 /// What a broker reports of one topic.
-fn outcome(response: CreateTopicsResponse) -> Result<Creation, String> {
+fn outcome(response: CreateTopicsResponse) -> Result<(), String> {
     let topic = response.topics.into_iter().next();
     let topic = topic.ok_or("Kafka has answered without a topic")?;
     match topic.error {
-        None => Ok(Creation::Created),
-        Some(ProtocolError::TopicAlreadyExists) => Ok(Creation::Existing),
+        None | Some(ProtocolError::TopicAlreadyExists) => Ok(()),
         Some(error) => {
             let own = topic.error_message.and_then(|message| message.0);
             let why = own.map_or(String::new(), |why| format!(": {why}"));

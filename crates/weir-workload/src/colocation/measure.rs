@@ -127,8 +127,8 @@ impl MeasuredDevice {
         let middle = training.start + (training.end - training.start) / 2;
         let first = merged(disks, &(training.start..middle));
         let second = limited(disks, &(middle..training.end));
-        let depths = depths(&merged(disks, training));
         let all = merged(disks, training);
+        let depths = depths(&all);
         let accepted = accepted_max(&all);
         // As many channels as there were requests in flight explain the recording as well as more.
         let depth_max = depths.last()?.in_flight_max;

@@ -19,23 +19,12 @@ const OPTIONS: [(&str, &str); 5] = [
     ("format", "json"),
 ];
 
-/// Those of the tables of what agents send, from the first message that is kept.
-const FORWARDED: [(&str, &str); 4] = [
-    ("connector", "kafka"),
-    ("topic", "{stream}"),
-    ("scan.startup.mode", "earliest-offset"),
-    ("format", "avro"),
-];
-
-/// Those of the tables of what agents without a monitor send, each to topics of its own. New
-/// hosts are found after 10 s. A host that has sent nothing for 2 minutes no longer delays the
-/// others; in a shorter time the brokers may not be back after a restart.
-const FORWARDED_BY_AGENTS: [(&str, &str); 5] = [
-    ("connector", "kafka"),
-    ("scan.startup.mode", "earliest-offset"),
+/// Those of the topics of hosts. New hosts are found after 10 s. A host that has sent nothing for 2
+/// minutes no longer delays the others; in a shorter time the brokers may not be back after a
+/// restart.
+const OF_HOSTS: [(&str, &str); 2] = [
     ("scan.topic-partition-discovery.interval", "10 s"),
     ("scan.watermark.idle-timeout", "2 min"),
-    ("format", "avro"),
 ];
 
 /// An argument `KEY=VALUE`.
@@ -93,16 +82,23 @@ pub fn of_forwarded(
     let fragments = cut.fragments.iter().enumerate();
     let topics = fragments.map(|(at, of)| topic_name(&url.prefix, name, at, &of.plan));
     let topics: Vec<String> = topics.collect();
-    let mut defaults = match by {
-        ForwardedBy::Monitor => owned(&FORWARDED),
-        ForwardedBy::Agents => {
-            let mut defaults = owned(&FORWARDED_BY_AGENTS);
-            defaults.insert(1, (TOPIC_PATTERN.into(), host_topics(STREAM)));
-            defaults
-        }
+    // From the first message that is kept.
+    let of_hosts = host_topics(STREAM);
+    let (of_tables, more) = match by {
+        ForwardedBy::Monitor => ((TOPIC, STREAM), &[][..]),
+        ForwardedBy::Agents => ((TOPIC_PATTERN, &*of_hosts), &OF_HOSTS[..]),
     };
     let brokers = url.brokers.join(",");
-    defaults.push(("properties.bootstrap.servers".into(), brokers));
+    let first = [
+        ("connector", "kafka"),
+        of_tables,
+        ("scan.startup.mode", "earliest-offset"),
+    ];
+    let last = [
+        ("format", "avro"),
+        ("properties.bootstrap.servers", brokers.as_str()),
+    ];
+    let defaults = owned(&[&first[..], more, &last].concat());
     Ok(Translation {
         flink: translate_published(&cut, &topics).map_err(refused)?,
         defaults,

@@ -8,7 +8,7 @@ use weir_testing::flink::entries;
 use weir_testing::{Flink, Kafka, KafkaUser};
 
 use super::flink_turn::FlinkTurn;
-use super::operations::{get, metrics_of};
+use super::operations::{metrics_at, metrics_of};
 use super::processes::{Monitor, Process, until};
 use crate::support::{Scratch, run, skipped};
 
@@ -285,12 +285,7 @@ fn flink_has_the_answer_of_the_monitor_when_processes_are_killed() {
 
 /// Metrics of a monitor, by their names with labels.
 fn metrics(monitor: &Monitor) -> BTreeMap<String, f64> {
-    let address = metrics_of(|| monitor.printed());
-    let (_, text) = get(&address, "/metrics");
-    let values = text.lines().filter_map(|line| line.rsplit_once(' '));
-    values
-        .filter_map(|(name, value)| Some((name.to_owned(), value.parse().ok()?)))
-        .collect()
+    metrics_at(&metrics_of(|| monitor.printed()))
 }
 
 #[test]

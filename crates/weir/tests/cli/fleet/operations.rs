@@ -1,5 +1,6 @@
 //! What operators connect to monitor and agents: metrics, health checks, systemd, backups.
 
+use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::unix::net::UnixDatagram;
@@ -31,6 +32,15 @@ pub fn get(address: &str, path: &str) -> (String, String) {
     let (head, body) = response.split_once("\r\n\r\n").unwrap();
     let status = head.split(' ').nth(1).unwrap();
     (status.to_owned(), body.to_owned())
+}
+
+/// The metrics of a service, by their names with labels.
+pub fn metrics_at(address: &str) -> BTreeMap<String, f64> {
+    let (_, text) = get(address, "/metrics");
+    let values = text.lines().filter_map(|line| line.rsplit_once(' '));
+    values
+        .filter_map(|(name, value)| Some((name.to_owned(), value.parse().ok()?)))
+        .collect()
 }
 
 /// The address of the metrics in a service's log.
