@@ -93,13 +93,16 @@ fn flink_has_the_answer_of_a_monitor_where_agents_forward_themselves() {
     let placed = run(&[&place[..], &at, &idle].concat()).fine();
     let placed: Json = serde_json::from_str(&placed).unwrap();
     assert_eq!(placed["started"], "new", "{placed}");
-    until("Flink has written rows", || !results(&url).is_empty());
+    let mut written = BTreeMap::new();
+    until("Flink has written rows of host c", || {
+        written = of_host(&results(&url), "c");
+        !written.is_empty()
+    });
 
     // A host that does not return no longer delays the others.
     forwarders[3].signal("-KILL");
     kafka.kill();
     forwarders[2].signal("-KILL");
-    let killed_ms = now_ms();
     forwarders[2].end();
     forwarders[2] = begin(2);
     until("the agent of host c is back", || {
@@ -132,8 +135,10 @@ fn flink_has_the_answer_of_a_monitor_where_agents_forward_themselves() {
         assert!(expected.len() >= 8, "{expected:?}");
         assert_eq!(of_host(&found, host), expected, "{host}");
     }
-    // What an agent does not observe while it is away is missing, and nothing else.
-    let not_away = |at: &i64| *at < killed_ms || *at > back_ms + WINDOW_MS;
+    // What an agent had in memory when it was killed is missing, and what it does not observe
+    // while it is away, and nothing else.
+    let written_ms = *written.keys().last().unwrap();
+    let not_away = |at: &i64| *at <= written_ms || *at > back_ms + WINDOW_MS;
     let of_c = |content| {
         let mut rows = of_host(content, "c");
         rows.retain(|at, _| not_away(at));
