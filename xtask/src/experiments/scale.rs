@@ -247,12 +247,13 @@ impl Site {
         let file = folder.write("monitor.toml", &config);
         let state = folder.file("state");
         let monitor = ["monitor", "--config", &file, "--state", &state];
-        let monitor = start(&weir(), &monitor, &folder.file("monitor"))?;
+        let mut monitor = start(&weir(), &monitor, &folder.file("monitor"))?;
         let began = Instant::now();
         while !Path::new(&folder.file("monitor.sock")).exists() {
             ensure!(
-                began.elapsed() < CONNECT_TIMEOUT,
-                "the monitor does not start"
+                monitor.0.try_wait()?.is_none() && began.elapsed() < CONNECT_TIMEOUT,
+                "the monitor does not start: {}",
+                fs::read_to_string(folder.file("monitor.log"))?
             );
             thread::sleep(Duration::from_millis(50));
         }

@@ -103,6 +103,7 @@ const SIZING: &str = "
 | --- | --- |
 | up to some thousands of hosts | one monitor |
 | the same, with history for weeks, replay, or programs that read Kafka | one monitor that forwards |
+| hosts that no monitor reaches, with a Kafka that they reach | agents that [forward themselves](forward.md#without-a-monitor) |
 | more | monitors for a part of the hosts each, which forward to one Kafka; Flink merges |
 
 A monitor's cost is that of the messages of its agents, so it grows with their number, and with the
