@@ -222,6 +222,8 @@ pub struct IoEvent {
     pub in_flight: Option<i64>,
     /// First sector minus last sector of the disk's previous request: 1 is sequential.
     pub seek_sectors: Option<i64>,
+    /// From the issue of the disk's previous request to its issue.
+    pub interarrival_ns: Option<Nanos>,
     /// The time of its row `Q` in the stream `IOstream`; `None` if there is none.
     pub issue_ts: Option<Nanos>,
     /// The path of its file.
@@ -502,6 +504,11 @@ fn io_columns() -> Vec<(Field, Access<IoEvent>)> {
             Int(&|e: &IoEvent| e.seek_sectors, |e, v| e.seek_sectors = v),
         ),
         (
+            span("interarrival")
+                .doc("from the issue of the disk's previous request to the issue of this one"),
+            Int(&|e: &IoEvent| e.interarrival_ns, |e, v| e.interarrival_ns = v),
+        ),
+        (
             Field::new("issue_ts", Type::Time)
                 .unit(Unit::Nanoseconds)
                 .nullable()
@@ -550,6 +557,7 @@ impl IoEvent {
             latency_ns: None,
             in_flight: None,
             seek_sectors: None,
+            interarrival_ns: None,
             issue_ts: None,
             file: None,
             inode: None,

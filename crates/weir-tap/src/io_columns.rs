@@ -110,6 +110,8 @@ pub struct Columns {
     pub in_flight: bool,
     /// Distance from the previous request.
     pub seek: bool,
+    /// Time since the previous request.
+    pub interarrival: bool,
     /// VM, virtual disk and the sector there.
     pub owner: bool,
     /// The time at which it was reported as issued.
@@ -120,8 +122,15 @@ pub struct Columns {
     pub inode: bool,
 }
 
+impl Columns {
+    /// True if the relation of a request to the others of its disk is read.
+    pub fn has_relation(&self) -> bool {
+        self.in_flight || self.seek || self.interarrival
+    }
+}
+
 /// The columns of `IO` in its order; `IOstream` has the first of them.
-pub static COLUMNS: [Column; 30] = [
+pub static COLUMNS: [Column; 31] = [
     Column::new("ts", Source::Ts),
     Column::new("type", Source::Kind)
         .test(Tested::Kind)
@@ -213,6 +222,9 @@ pub static COLUMNS: [Column; 30] = [
     Column::new("seek", Source::Seek)
         .need(|c| &mut c.seek)
         .measure(BlockMeasure::Seek),
+    Column::new("interarrival", Source::Interarrival)
+        .need(|c| &mut c.interarrival)
+        .measure(BlockMeasure::Interarrival),
     Column::new("issue_ts", Source::IssueTs).need(|c| &mut c.issue_ts),
     Column::new("file", Source::File)
         .need(|c| &mut c.file)

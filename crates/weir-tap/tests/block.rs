@@ -111,6 +111,7 @@ fn a_split_bio_becomes_two_requests_that_wait_since_it_came() {
         [1],
         "the second part follows the first"
     );
+    assert_eq!(collected.io.ints("interarrival"), [1_000]);
 }
 
 #[test]
@@ -172,6 +173,11 @@ fn a_flush_has_no_sector_and_moves_no_head() {
     assert_eq!(
         collected.io.column("seek"),
         [Value::Null, Value::Null, Value::Int(1)]
+    );
+    assert_eq!(
+        collected.io.column("interarrival"),
+        [Value::Null, Value::Int(3_000), Value::Int(4_000)],
+        "a flush is a request"
     );
     assert_eq!(collected.io.column("flags")[2], Value::text("FS"));
 }

@@ -35,6 +35,7 @@ fn io(ts: i64, kind: EventKind, req_id: i64) -> IoEvent {
         latency_ns: done.then_some(100),
         in_flight: done.then_some(1),
         seek_sectors: (done && req_id > 0).then_some(1),
+        interarrival_ns: (done && req_id > 0).then_some(7),
         issue_ts: done.then_some(ts - 3),
         ..IoEvent::new(event)
     }
@@ -84,7 +85,7 @@ fn any_event() -> impl Strategy<Value = IoEvent> {
     );
     let texts = (name(), name(), name(), name(), name(), name(), name());
     let numbers = (number(), number(), number(), number(), number(), number());
-    let times = (number(), number(), number(), number(), number());
+    let times = (number(), number(), number(), number(), number(), number());
     (what, texts, numbers, times).prop_map(|(what, texts, numbers, times)| {
         let (kind, op, req_id, sector, sectors, level) = what;
         let mut event = Event::new(
@@ -113,13 +114,14 @@ fn any_event() -> impl Strategy<Value = IoEvent> {
             event.error,
             event.merges,
         ) = numbers;
-        let (wait_ns, service_ns, latency_ns, in_flight, seek_sectors) = times;
+        let (wait_ns, service_ns, latency_ns, in_flight, seek_sectors, interarrival_ns) = times;
         IoEvent {
             wait_ns,
             service_ns,
             latency_ns,
             in_flight,
             seek_sectors,
+            interarrival_ns,
             issue_ts: latency_ns,
             ..IoEvent::new(event)
         }

@@ -41,6 +41,10 @@ fn vscsi_agrees_with_libcachesim_on_two_hours_of_a_vm() {
     assert_eq!(span(&collected.io.ts), 7_200_089_885_000);
     assert_eq!(collected.io.ints("latency"), Vec::<i64>::new());
     assert_eq!(collected.io.ints("seek").len(), 113_871);
+    // As many as gaps, and together the whole time.
+    let since = collected.io.ints("interarrival");
+    assert_eq!(since.len(), 113_871);
+    assert_eq!(since.iter().sum::<i64>(), 7_200_089_885_000);
     assert_eq!(collected.iostream.len(), 113_872);
     assert_eq!(collected.recording.len(), 2 * 113_872);
     assert!(
@@ -89,8 +93,14 @@ fn cydonia_agrees_with_its_authors_statistics() {
     check(&collected, 1000, 47, 953, 357_376 + 5_877_248);
     let mut inter_arrival_us = [0, 0];
     let ops = collected.io.column("op");
-    for (pair, op) in collected.io.ts.windows(2).zip(&ops[1..]) {
-        inter_arrival_us[usize::from(*op == Value::text("w"))] += (pair[1] - pair[0]) / 1000;
+    let since = collected.io.ints("interarrival");
+    assert_eq!(
+        since.len(),
+        ops.len() - 1,
+        "the first request has none before it"
+    );
+    for (since, op) in since.iter().zip(&ops[1..]) {
+        inter_arrival_us[usize::from(*op == Value::text("w"))] += since / 1000;
     }
     assert_eq!(inter_arrival_us, [38_045_785, 822_235_892]);
 }
@@ -200,8 +210,18 @@ fn blkparse_text_and_the_binary_yield_the_same_rows() {
     let times: Vec<i64> = binary.recording.ts.iter().map(|ts| ts - start).collect();
     assert_eq!(text.recording.ts, times);
     for column in [
-        "type", "op", "req_id", "sector", "sectors", "pid", "cpu", "flags", "wait", "service",
+        "type",
+        "op",
+        "req_id",
+        "sector",
+        "sectors",
+        "pid",
+        "cpu",
+        "flags",
+        "wait",
+        "service",
         "seek",
+        "interarrival",
     ] {
         assert_eq!(
             text.recording.column(column),

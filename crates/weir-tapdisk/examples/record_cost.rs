@@ -11,6 +11,7 @@ use std::time::Duration;
 use weir_model::Op;
 use weir_tap::monotonic_ns;
 use weir_tap::tapdisk::groups::{BlockMeasure, Folding};
+use weir_tap::tapdisk::layout::VERSION;
 use weir_tap::tapdisk::ring::Readers;
 use weir_tap::tapdisk::words::{
     CallWord, ClauseWord, DiskFigures, DiskWord, FieldWord, FoldWord, KeepWord, Wanted,
@@ -127,6 +128,7 @@ impl Consumer {
             clauses,
             folds,
             ring_bytes: 64 << 20,
+            layout: VERSION,
         };
         let subscription = hub.subscribe(wanted, None)?;
         if has_groups {
@@ -206,6 +208,7 @@ fn round(recorder: &mut Recorder, first: u64, requests: u64) {
             received_ns: 1_000 + id,
             in_flight: 1,
             seek_sectors: Some(1),
+            interarrival_ns: Some(1),
         };
         recorder.request_received(&received);
         recorder.request_ended(&EndedRequest {

@@ -13,7 +13,6 @@ use weir_tap::control::server::ReplyResult;
 use weir_tap::control::{
     ControlLimits, ControlPeer, ErrorCode, Implementation, LocalServer, Peers, Reply, ServiceError,
 };
-use weir_tap::tapdisk::layout::VERSION;
 use weir_tap::tapdisk::words::{Answer, Ask, DiskLimits, RecordsWord, Tapdisk, Wanted};
 
 use crate::histograms::HistogramCounter;
@@ -128,7 +127,7 @@ impl Front {
         let descriptor = memory.as_fd().try_clone_to_owned();
         session.subscription = Some(subscription.clone());
         let answer = Answer::Records(RecordsWord {
-            layout: VERSION,
+            layout: layout.version(),
             ring_records: layout.ring_records(),
             groups: layout.groups(),
             disks: self.hub.disks(),

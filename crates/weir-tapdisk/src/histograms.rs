@@ -12,7 +12,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use weir_model::EventKind;
-use weir_tap::tapdisk::layout::Record;
+use weir_tap::tapdisk::layout::{Record, VERSION};
 use weir_tap::tapdisk::ring::{Read, Readers};
 use weir_tap::tapdisk::words::{ClauseWord, DiskWord, HistogramsWord, Wanted};
 use weir_tap::{ebpf::Pace, monotonic_ns};
@@ -63,6 +63,7 @@ impl HistogramCounter {
             clauses: vec![ClauseWord::all("QREN")],
             folds: Vec::new(),
             ring_bytes: RING_BYTES,
+            layout: VERSION,
         };
         let subscription = hub.subscribe(wanted, None)?;
         let counted = Arc::new(Mutex::new(CounterState {

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use weir_tap::tapdisk::layout::{DISKS_MAX, Layout, RECORD_WORDS, RINGS_MAX};
+use weir_tap::tapdisk::layout::{DISKS_MAX, Layout, RECORD_WORDS, RINGS_MAX, VERSION};
 use weir_tap::tapdisk::ring::Memory;
 use weir_tap::tapdisk::words::{
     ConsumerStatus, DiskFigures, DiskStatus, DiskWord, StatusWord, Wanted,
@@ -324,7 +324,10 @@ impl Subscription {
     fn new(wanted: Wanted, pid: Option<i32>, rings: usize) -> io::Result<Subscription> {
         let (least, most) = (*RINGS_BYTES.start(), *RINGS_BYTES.end());
         let ring_bytes = wanted.ring_bytes.clamp(least, most) / rings.max(RINGS_EXPECTED) as u64;
-        let layout = Layout::new(ring_bytes / (8 * RECORD_WORDS as u64));
+        // Rather an eighth more than half: the number of records is a power of two.
+        let layout = Layout::new((ring_bytes + ring_bytes / 8) / (8 * RECORD_WORDS as u64));
+        let version = wanted.layout.clamp(1, VERSION);
+        let layout = layout.of_version(version).expect("it is one of them");
         let groups = wanted.group_tables(ring_bytes as usize);
         let memory = Memory::create(layout.with_groups(groups))?;
         (0..rings).try_for_each(|ring| memory.reserve(ring))?;

@@ -355,12 +355,15 @@ impl IoQueue {
             true => head.move_to(request.sector, sectors),
             false => None,
         };
+        let received_ns = *self.received_ns.get_or_insert_with(monotonic_ns);
+        let interarrival_ns = head.arrive(received_ns);
         let received = ReceivedRequest {
             request,
             id: self.id(),
-            received_ns: *self.received_ns.get_or_insert_with(monotonic_ns),
+            received_ns,
             in_flight,
             seek_sectors,
+            interarrival_ns,
         };
         if let Some(recorder) = &mut self.recorder {
             recorder.request_received(&received);

@@ -32,6 +32,8 @@ pub struct ReceivedRequest {
     /// First sector minus last sector of the disk's previous request; `None` for a flush and for
     /// the first.
     pub seek_sectors: Option<i64>,
+    /// From the receipt of the disk's previous request to its receipt; `None` for the first.
+    pub interarrival_ns: Option<u64>,
 }
 
 /// The end of a request.
@@ -231,6 +233,7 @@ impl Recorder {
             taken_ns: received.received_ns,
             submitted_ns: None,
             seek_sectors: received.seek_sectors,
+            interarrival_ns: received.interarrival_ns,
         }
     }
 

@@ -315,7 +315,7 @@ fn help(counter: &str) -> &'static str {
             "Requests without a start or completion event, by cause; their times are unknown."
         }
         "requests_unordered" => {
-            "Requests whose in_flight and seek are unknown, because their disk was too busy."
+            "Requests whose in_flight, seek and interarrival are unknown, because their disk was too busy."
         }
         "requests_expired" => {
             "Requests removed from the table of requests in flight after 5 minutes."

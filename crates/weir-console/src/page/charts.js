@@ -8,12 +8,12 @@ import { Selection } from "./selection.js";
 
 /** The columns of requests that a selection shows. */
 const COLUMNS = ["ts", "op", "vm", "vdisk", "pdisk", "comm", "pid", "sector", "bytes", "latency",
-  "wait", "service", "in_flight", "seek"];
+  "wait", "service", "in_flight", "seek", "interarrival"];
 const ARRIVAL_COLUMNS = ["ts", "op", "vm", "vdisk", "pdisk", "comm", "pid", "sector", "bytes"];
 
 /**
- * What a heat map counts. `source` makes the stream of a condition.
- * @typedef {{column: string, title: string, unit: string, columns: string[],
+ * What a heat map counts. `source` makes the stream of a condition; `note` stands below the map.
+ * @typedef {{column: string, title: string, unit: string, note: string, columns: string[],
  *   source: (condition: string) => string, isOfStream: boolean}} Measure
  */
 
@@ -21,14 +21,15 @@ const ARRIVAL_COLUMNS = ["ts", "op", "vm", "vdisk", "pdisk", "comm", "pid", "sec
  * @param {string} column
  * @param {string} title
  * @param {string} unit
+ * @param {string} note
  * @returns {Measure}
  */
-function ofRequests(column, title, unit) {
-  return { column, title, unit, columns: COLUMNS, source: () => "IO", isOfStream: true };
+function ofRequests(column, title, unit, note = "") {
+  return { column, title, unit, note, columns: COLUMNS, source: () => "IO", isOfStream: true };
 }
 
 /**
- * The measures of a disk.
+ * The measures of a disk that are columns of each recording.
  * @type {Measure[]}
  */
 export const MEASURES = [
@@ -36,14 +37,32 @@ export const MEASURES = [
   ofRequests("bytes", "Size", "B"),
   ofRequests("seek", "Seek distance", "sectors"),
   ofRequests("in_flight", "Queue depth", ""),
-  {
-    column: "gap", title: "Inter-arrival time", unit: "ns", columns: [...ARRIVAL_COLUMNS, "gap"],
-    // The distance of requests when they arrive; `IO` has them when they are complete.
-    source: (condition) => `(Istream(select ${ARRIVAL_COLUMNS.join(", ")}, `
-      + `ts - lag(ts) over (order by ts) as gap from IOstream${where("type = 'Q'", condition)}))`,
-    isOfStream: false,
-  },
 ];
+
+const INTERARRIVAL = "Inter-arrival time";
+
+/**
+ * The distances of requests, of recordings without column `interarrival`.
+ * @type {Measure}
+ */
+const GAPS = {
+  column: "gap", title: INTERARRIVAL, unit: "ns", note: "since the previous of these requests",
+  columns: [...ARRIVAL_COLUMNS, "gap"],
+  // The distance of requests when they arrive; `IO` has them when they are complete.
+  source: (condition) => `(Istream(select ${ARRIVAL_COLUMNS.join(", ")}, `
+    + `ts - lag(ts) over (order by ts) as gap from IOstream${where("type = 'Q'", condition)}))`,
+  isOfStream: false,
+};
+
+/**
+ * All measures of a disk.
+ * @param {import("./panel.js").Context} context
+ */
+export function measuresOf(context) {
+  // Live, it is counted where the requests are, without a row for each.
+  const live = ofRequests("interarrival", INTERARRIVAL, "ns", "since any request of the device");
+  return [...MEASURES, context.live ? live : GAPS];
+}
 
 /**
  * Subscribes to a chart over time: live rows, and what was retained before them.
@@ -109,8 +128,9 @@ export function heat(context, measure, { title, condition }) {
   map.step = 1000 * context.step.seconds;
   map.names = column === "latency" ? ["p50", "p99"] : [];
   const lines = map.names.map((name) => `, quantile(latency, 0.${name.slice(1)}) as ${name}`).join("");
-  const legend = map.names.length > 0
-    ? [element("div", { class: "faint" }, "lines: solid p50, dashed p99")] : [];
+  const notes = map.names.length > 0 ? ["lines: solid p50, dashed p99"] : [measure.note];
+  const legend = notes.filter((note) => note !== "").map((note) =>
+    element("div", { class: "faint" }, note));
   const content = element("div", {}, map.root, ...legend, selection.root);
   return overTime(context, {
     title,

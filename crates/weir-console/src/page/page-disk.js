@@ -1,6 +1,6 @@
 // A disk: heat maps over time, reads and writes apart; who uses it, and its characterisation.
 
-import { MEASURES, heat } from "./charts.js";
+import { heat, measuresOf } from "./charts.js";
 import { element } from "./elements.js";
 import { quantity, visible } from "./format.js";
 import { limitForm } from "./limit.js";
@@ -31,7 +31,7 @@ export function show(root, parameters, context) {
     return value === null ? `${name} is null` : `${name} = ${quoted(value)}`;
   };
   const condition = DISK.map(test).join(" and ");
-  const maps = MEASURES.flatMap((measure) => OPS.map(([op, ops]) =>
+  const maps = measuresOf(context).flatMap((measure) => OPS.map(([op, ops]) =>
     heat(context, measure, { title: `${measure.title} of ${ops}`, condition: `op = '${op}' and ${condition}` })));
   const sharers = users(context, parameters.get("pdisk"));
   const panels = [...maps, ...(sharers === null ? [] : [sharers])];

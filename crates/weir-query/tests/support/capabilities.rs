@@ -30,6 +30,7 @@ pub fn live() -> Capabilities {
         "merges",
         "in_flight",
         "seek",
+        "interarrival",
     ];
     let why = "it is not on stream IO, which contains completed requests only";
     let mut all = Capabilities::of_io(limits, why, Ok(()), |name| ColumnCapabilities {

@@ -59,6 +59,7 @@ impl Load {
                 latency_ns: Some(wait + service),
                 in_flight: Some(random.i64(1..=16)),
                 seek_sectors: Some(random.i64(0..1 << 20)),
+                interarrival_ns: Some(random.i64(0..1 << 24)),
                 ..IoEvent::new(event)
             });
         }

@@ -33,7 +33,10 @@ pub fn lines(needs: &Needs, probes: &[Probe], devices: &Devices) -> Vec<String> 
         }
     }
     if needs.order {
-        lines.push("kernel: determines in_flight and seek from every request of a disk".into());
+        lines.push(
+            "kernel: determines in_flight, seek and interarrival from every request of a disk"
+                .into(),
+        );
     }
     let relaxed = needs.relaxed.iter();
     lines.extend(relaxed.map(|what| format!("agent: repeats the selection; {what}")));

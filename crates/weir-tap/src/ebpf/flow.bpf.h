@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: (BSD-2-Clause OR GPL-2.0) */
 /*
- * The relation of a request to the others of its disk: the number in flight when it is issued, and the
- * distance from the end of the previous one. The same as flow.rs computes from records in timestamp
- * order, without a record of each issue.
+ * The relation of a request to the others of its disk: the number in flight when it is issued, the
+ * distance from the end of the previous one, and the time since its issue. The same as flow.rs computes
+ * from records in timestamp order, without a record of each issue.
  */
 #ifndef WEIR_FLOW_BPF_H
 #define WEIR_FLOW_BPF_H
@@ -28,12 +28,13 @@ static __always_inline struct flow_past *flow_past_at(__u32 disk, __u32 past)
 static __always_inline void flow_issue(struct io *io)
 {
 	struct flow_past *from, *to;
-	__u64 word, past, ts_ns, next;
+	__u64 word, past, ts_ns, next, last_ns;
 	__u32 index = io->index, try;
 	struct flow *f;
 
 	io->in_flight = 0;
 	io->seek = NO_SEEK;
+	io->interarrival_ns = UNKNOWN;
 	if (!(io->clauses & config.flow))
 		return;
 	f = index ? bpf_map_lookup_elem(&flows, &index) : NULL;
@@ -50,12 +51,16 @@ static __always_inline void flow_issue(struct io *io)
 			break;
 		ts_ns = time_after(word, f->order.last_ns, io->issue_ns);
 		next = from->next;
+		last_ns = from->issue_ns;
+		to->issue_ns = ts_ns;
 		to->next = io->op == OP_FLUSH ? next : io->sector + (io->bytes >> 9);
 		if (put(&f->order, word, ts_ns, past)) {
 			io->issue_ns = ts_ns;
 			io->in_flight = depth_in(word) + 1;
 			if (next && io->op != OP_FLUSH)
 				io->seek = io->sector + 1 - next;
+			if (last_ns)
+				io->interarrival_ns = ts_ns - last_ns;
 			return;
 		}
 	}

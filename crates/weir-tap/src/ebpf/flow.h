@@ -17,7 +17,8 @@ _Static_assert(sizeof(struct flow) == 64, "struct flow");
 /* The history before the next issue, two per disk and processor, each in its own cache line. */
 struct flow_past {
 	__u64 next;		/* the sector after the last request; 0: none */
-	__u64 spare[7];
+	__u64 issue_ns;		/* the time of the last request; 0: none */
+	__u64 spare[6];
 };
 _Static_assert(sizeof(struct flow_past) == 64, "struct flow_past");
 

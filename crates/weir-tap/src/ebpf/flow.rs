@@ -1,5 +1,5 @@
 //! The relation of a request to the others of its disk: its number, the number of requests in
-//! flight, the distance from the previous request.
+//! flight, the distance from the previous request, and the time since it.
 //!
 //! [`Flows`] computes it from the records of all requests. Where only some requests have records,
 //! the programs compute it (`flow.bpf.h`), with the same result; [`FlowTables`] are theirs.
@@ -63,8 +63,8 @@ impl FlowTables {
     }
 }
 
-/// Maximum number of requests in flight that are stored; beyond, in_flight and seek are unknown and
-/// a response does not get its request's number.
+/// Maximum number of requests in flight that are stored; beyond, in_flight, seek and interarrival
+/// are unknown and a response does not get its request's number.
 const FLYING_MAX: usize = 1 << 17;
 
 /// The relation of one request to the others.
@@ -78,12 +78,15 @@ pub struct Flow {
     pub in_flight: Option<i64>,
     /// First sector minus last sector of the disk's previous request; sequential is 1.
     pub seek_sectors: Option<i64>,
+    /// From the issue of the disk's previous request to its issue.
+    pub interarrival_ns: Option<i64>,
 }
 
 #[derive(Debug, Default)]
 struct Disk {
     in_flight: i64,
     last_sector: Option<i64>,
+    last_ns: Option<u64>,
 }
 
 #[derive(Debug)]
@@ -124,7 +127,10 @@ impl Flows {
             number: self.numbers,
             in_flight: Some(known.in_flight),
             seek_sectors: None,
+            interarrival_ns: None,
         };
+        let last_ns = known.last_ns.replace(record.ts_ns);
+        flow.interarrival_ns = last_ns.map(|last| record.ts_ns.saturating_sub(last) as i64);
         if record.sector != UNKNOWN {
             let sector = record.sector as i64;
             flow.seek_sectors = known.last_sector.map(|last| sector - last);
@@ -190,6 +196,23 @@ mod tests {
             flows.see(&record(kind::REQUEST, 3, 0, 512), 8).in_flight,
             Some(2)
         );
+    }
+
+    #[test]
+    fn interarrival_times_are_those_of_a_disk_and_include_flushes() {
+        let mut flows = Flows::default();
+        let mut since = |request, ts_ns, sector, disk| {
+            let issued = Record {
+                ts_ns,
+                ..record(kind::REQUEST, request, sector, 512)
+            };
+            flows.see(&issued, disk).interarrival_ns
+        };
+        assert_eq!(since(1, 100, 0, 8), None);
+        assert_eq!(since(2, 130, 0, 16), None);
+        assert_eq!(since(3, 150, UNKNOWN, 8), Some(50));
+        assert_eq!(since(4, 151, 8, 8), Some(1));
+        assert_eq!(since(5, 190, 8, 16), Some(60));
     }
 
     #[test]

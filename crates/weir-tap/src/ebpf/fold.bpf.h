@@ -13,10 +13,10 @@ const volatile struct folding folding SEC(".rodata.fold") = {};
 
 /* The values of a completed request that a fold reads. */
 struct finished {
+	__u64 values[MEASURES];	/* first: for the verifier, a measure is below 16, the words of an event */
 	__u64 ts_ns;
 	__u64 cgroup;
 	__u64 comm[2];
-	__u64 values[MEASURES];
 	__u32 device;
 	__u32 pid;
 	__u32 cpu;
@@ -57,8 +57,14 @@ static __always_inline bool may_fold(const struct finished *f, __u32 number)
 	return !(fold->keys & FOLD_BY_OWNERS) || f->owners != OWNERS_UNKNOWN;
 }
 
-/* Only sums of distances may; for the others, see FOLD_VALUE_MAX in fold.h. */
+/*
+ * Only sums of distances and of times since previous requests may, both with `flow` only; for the others,
+ * see FOLD_VALUE_MAX in fold.h.
+ */
 #define SUMS_MAY_OVERFLOW config.flow
+
+#define MEASURE_MASK 15
+_Static_assert(sizeof(struct finished) == (MEASURE_MASK + 1) * 8, "struct finished");
 
 #include "groups.bpf.h"
 
@@ -99,6 +105,8 @@ static __always_inline bool fold(__u32 cpu, struct io *io, __u64 now)
 	f->values[MEASURE_MERGES] = io->merges;
 	f->values[MEASURE_IN_FLIGHT] = io->in_flight ? io->in_flight : UNKNOWN;
 	f->values[MEASURE_SEEK] = seek_value(io);
+	f->values[MEASURE_INTERARRIVAL] =
+		config.flow && io->in_flight ? io->interarrival_ns : UNKNOWN;
 	f->device = io->device;
 	f->pid = io->pid;
 	f->cpu = cpu;

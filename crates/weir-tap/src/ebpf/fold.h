@@ -45,7 +45,8 @@ enum measure {
 	MEASURE_MERGES = 5,
 	MEASURE_IN_FLIGHT = 6,
 	MEASURE_SEEK = 7,
-	MEASURES = 8,
+	MEASURE_INTERARRIVAL = 8,
+	MEASURES = 9,
 };
 
 /* The aggregates. */

@@ -20,7 +20,8 @@
  *  - struct finished, an event, with `ts_ns`, `values`, `cpu` and `clauses` (those that it passes);
  *  - key_of(), which sets the words of a fold's key; bits 48 and above of the first one are reserved;
  *  - may_fold(), whether a fold applies to an event;
- *  - SUMS_MAY_OVERFLOW, 0 if no sum of an interval can exceed 64 bits.
+ *  - SUMS_MAY_OVERFLOW, 0 if no sum of an interval can exceed 64 bits;
+ *  - MEASURE_MASK, which limits the index of a value to the memory of the event.
  */
 #ifndef WEIR_GROUPS_BPF_H
 #define WEIR_GROUPS_BPF_H
@@ -298,7 +299,7 @@ static __always_inline bool sums_overflow(const struct finished *f, const volati
 	for (i = 0; i < FOLD_CALLS; i++)
 		if (i < fold->call_count && fold->calls[i].keep == KEEP_MOMENTS) {
 			const volatile struct fold_call *call = &fold->calls[i];
-			__u64 value = f->values[call->measure & (MEASURES - 1)];
+			__u64 value = f->values[call->measure & MEASURE_MASK];
 			__u64 sum = cell->moments[call->place & (FOLD_CALLS - 1)].sum;
 			__u64 more = unbiased(call, value), next = sum + more;
 
@@ -330,7 +331,7 @@ static __always_inline bool fold_into(const struct finished *f, __u32 number, st
 #pragma unroll
 	for (i = 0; i < FOLD_CALLS; i++)
 		if (i < fold->call_count) {
-			__u64 value = f->values[fold->calls[i].measure & (MEASURES - 1)];
+			__u64 value = f->values[fold->calls[i].measure & MEASURE_MASK];
 
 			if (value != UNKNOWN && value >= FOLD_VALUE_MAX)
 				return false;
@@ -344,7 +345,7 @@ static __always_inline bool fold_into(const struct finished *f, __u32 number, st
 #pragma unroll
 	for (i = 0; i < FOLD_CALLS; i++)
 		if (i < fold->call_count && fold->calls[i].keep != KEEP_MOMENTS) {
-			__u64 value = f->values[fold->calls[i].measure & (MEASURES - 1)];
+			__u64 value = f->values[fold->calls[i].measure & MEASURE_MASK];
 
 			own->additions[i].block = 0;
 			if (value != UNKNOWN &&
@@ -357,7 +358,7 @@ static __always_inline bool fold_into(const struct finished *f, __u32 number, st
 #pragma unroll
 	for (i = 0; i < FOLD_CALLS; i++)
 		if (i < fold->call_count) {
-			__u64 value = f->values[fold->calls[i].measure & (MEASURES - 1)];
+			__u64 value = f->values[fold->calls[i].measure & MEASURE_MASK];
 
 			if (fold->calls[i].keep == KEEP_MOMENTS) {
 				__u32 place = fold->calls[i].place & (FOLD_CALLS - 1);

@@ -12,13 +12,13 @@ use super::rings::Store;
 pub const RECORD_BYTES: usize = 64;
 
 /// Bytes of a record with its submitter's process and cgroup, and its relation to others.
-pub const WIDE_RECORD_BYTES: usize = 88;
+pub const WIDE_RECORD_BYTES: usize = 96;
 
 /// Bytes of a record with its submitter's name as well.
-pub const NAMED_RECORD_BYTES: usize = 104;
+pub const NAMED_RECORD_BYTES: usize = 112;
 
 /// Bytes of a record with the file of the request as well: `struct file_record`.
-pub const FILE_RECORD_BYTES: usize = 120;
+pub const FILE_RECORD_BYTES: usize = 128;
 
 /// Bytes of `struct bucket`.
 pub const BUCKET_BYTES: usize = 64;
@@ -162,8 +162,8 @@ pub mod entry {
     /// The lowest 16 bits are the row of its disk, the next ones the number + 1 of the subject in
     /// whose histograms it is counted.
     pub const SUBJECT: usize = 4;
-    /// The lower half is nonzero if it is counted in the requests in flight of its disk.
-    pub const IN_FLIGHT: usize = 15;
+    /// The lowest 16 bits are nonzero if it is counted in the requests in flight of its disk.
+    pub const IN_FLIGHT: usize = 7;
 }
 
 /// `struct clause`: all tests must hold; bounds are inclusive.
@@ -468,6 +468,8 @@ pub struct Relation {
     pub in_flight: Option<i64>,
     /// Sectors from the last one of the previous request.
     pub seek: Option<i64>,
+    /// From the issue of the previous request to its issue.
+    pub interarrival_ns: Option<i64>,
 }
 
 /// The file of a request: the additional fields of `struct file_record`. 0 is unknown.
@@ -509,7 +511,7 @@ impl Submitter {
             cgroup: word(8),
             pid: word(9) as u32,
             comm: match named {
-                true => [word(11), word(12)],
+                true => [word(12), word(13)],
                 false => [0; 2],
             },
         }
@@ -519,10 +521,11 @@ impl Submitter {
 impl Relation {
     /// Decodes the relation from the words of a record that has one.
     pub fn decode(word: impl Fn(usize) -> u64) -> Relation {
-        let (in_flight, seek) = (word(9) >> 32, word(10) as i64);
+        let (in_flight, seek, interarrival_ns) = (word(9) >> 32, word(10) as i64, word(11));
         Relation {
             in_flight: (in_flight != 0).then_some(in_flight as i64),
             seek: (seek != NO_SEEK).then_some(seek),
+            interarrival_ns: (interarrival_ns != UNKNOWN).then_some(interarrival_ns as i64),
         }
     }
 }
@@ -571,8 +574,8 @@ impl Store for Records {
         }
         if self.with_files {
             self.files.push(FileOfRecord {
-                path: word(13),
-                inode: word(14),
+                path: word(14),
+                inode: word(15),
             });
         }
     }

@@ -47,8 +47,8 @@ pub struct Needs {
     /// Requests are numbered as they are issued: used if issues are not reported, but their times
     /// or their relation to others are.
     pub numbered: bool,
-    /// The programs determine `in_flight` and `seek`; otherwise they are computed from the records
-    /// of all requests, if they are needed.
+    /// The programs determine `in_flight`, `seek` and `interarrival`; otherwise they are computed
+    /// from the records of all requests, if they are needed.
     pub order: bool,
     /// Whether histograms are kept.
     pub histograms: bool,
@@ -97,7 +97,7 @@ impl Needs {
         let mut followed: Option<Clause> = None;
         let has_relation = |demand: &Demand| {
             let needed = io_columns::needed([demand]);
-            needed.in_flight || needed.seek
+            needed.has_relation()
         };
         let is_io = |demand: &Demand| Stream::find(&demand.stream) == Some(Stream::Io);
         let may_follow = can_order && demands.iter().any(|d| is_io(d) && has_relation(d));
@@ -127,7 +127,8 @@ impl Needs {
                 clauses.extend(own);
             } else if has_relation(demand) {
                 clauses.extend(own.iter().map(every_request));
-                relaxed.push("in_flight and seek count every request of a disk".into());
+                relaxed
+                    .push("in_flight, seek and interarrival count every request of a disk".into());
             } else {
                 clauses.extend(own);
             }
@@ -253,7 +254,7 @@ impl Needs {
     /// True if the relation of requests to each other is computed from records.
     pub fn flows(&self) -> bool {
         let c = &self.columns;
-        (c.req_id && !self.numbered) || ((c.in_flight || c.seek) && !self.order)
+        (c.req_id && !self.numbered) || (c.has_relation() && !self.order)
     }
 
     /// True if issues are observed. Without the tracepoint at the start of a request, some

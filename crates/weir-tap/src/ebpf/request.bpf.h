@@ -23,6 +23,7 @@ struct io {
 	__u64 path;
 	__u64 inode;
 	__s64 seek;
+	__u64 interarrival_ns;
 	__u32 in_flight;
 	__u32 bytes;
 	__u32 device;
@@ -65,6 +66,7 @@ static __always_inline void keep(struct entry *e, const struct io *io, bool is_o
 	}
 	if (config.flow) {
 		e->seek = io->seek;
+		e->interarrival_ns = io->interarrival_ns;
 		e->in_flight = io->in_flight;
 	}
 	if (config.pid)
@@ -101,6 +103,7 @@ static __always_inline void recall(struct io *io, const struct entry *e)
 	}
 	if (config.flow) {
 		io->seek = e->seek;
+		io->interarrival_ns = e->interarrival_ns;
 		io->in_flight = e->in_flight;
 	}
 	if (config.pid)
@@ -380,6 +383,7 @@ static __always_inline void tell(__u32 cpu, __u8 kind, __u64 request, const stru
 	if (config.flow) {
 		r->in_flight = io->in_flight;
 		r->seek = io->in_flight ? io->seek : NO_SEEK;
+		r->interarrival_ns = io->in_flight ? io->interarrival_ns : UNKNOWN;
 	}
 	if (config.comm) {
 		r->comm[0] = io->comm[0];

@@ -120,6 +120,7 @@ pub enum Source {
     Latency,
     InFlight,
     Seek,
+    Interarrival,
     IssueTs,
     File,
     Inode,
@@ -235,6 +236,7 @@ impl Source {
             Source::Latency => chosen.maybe_ints(|_, r| times(r).2),
             Source::InFlight => chosen.maybe_ints(|i, _| chosen.relation(i).in_flight),
             Source::Seek => chosen.maybe_ints(|i, _| chosen.relation(i).seek),
+            Source::Interarrival => chosen.maybe_ints(|i, _| chosen.relation(i).interarrival_ns),
             Source::IssueTs => chosen.maybe_ints(|_, r| issue_ts(r, names.epoch_offset_ns)),
             Source::File => chosen.maybe_texts(|i, _| {
                 let file = chosen.file(i)?;
@@ -258,6 +260,7 @@ impl Chosen<'_> {
             Relation {
                 in_flight: flow.in_flight,
                 seek: flow.seek_sectors,
+                interarrival_ns: flow.interarrival_ns,
             }
         })
     }

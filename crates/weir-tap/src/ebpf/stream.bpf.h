@@ -133,7 +133,7 @@ static __always_inline __u8 passing(const void *event)
 /* The values of an event that a fold reads. */
 struct finished {
 	__u64 ts_ns;
-	__u64 values[MEASURES];
+	__u64 values[STREAM_MEASURES];
 	const void *event;
 	__u32 cpu;
 	__u8 clauses;
@@ -158,6 +158,8 @@ static __always_inline bool may_fold(const struct finished *f, __u32 number)
 /* The number of events in an interval is not bounded. */
 #define SUMS_MAY_OVERFLOW 1
 
+#define MEASURE_MASK (STREAM_MEASURES - 1)
+
 #include "groups.bpf.h"
 
 /* Converts a negative value to one that no fold accepts: the event becomes a record. */
@@ -177,7 +179,7 @@ static __always_inline __u8 fold(const struct event *event)
 	f.cpu = event->cpu;
 	f.clauses = event->clauses;
 #pragma unroll
-	for (i = 0; i < MEASURES; i++)
+	for (i = 0; i < STREAM_MEASURES; i++)
 		if (i < config.measure_count) {
 			const volatile struct slot *slot = &config.measures[i];
 			__u64 number = number_at(event, slot);

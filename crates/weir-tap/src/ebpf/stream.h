@@ -63,13 +63,14 @@ struct clause {
 };
 _Static_assert(sizeof(struct clause) == 616, "struct clause");
 
-/* Words of a group's key that a stream sets. */
+/* Values of an event that folds keep, a power of two, and words of a group's key that a stream sets. */
+#define STREAM_MEASURES 8
 #define KEY_WORDS 4
 
 /* Fixed before the programs are loaded, so that the verifier removes what is not in use. */
 struct stream_config {
 	struct clause clauses[CLAUSES];
-	struct slot measures[MEASURES];	/* the values that folds keep */
+	struct slot measures[STREAM_MEASURES];	/* the values that folds keep */
 	struct slot keys[FOLDS][KEY_WORDS];
 	__u32 clause_count;
 	__u32 ring_slots;	/* records per processor, a power of two */

@@ -102,7 +102,7 @@ pub fn sweep(buckets: &Shared, entries: &Shared, before_ns: u64, forget: impl Fn
         let last = times.map(|word| entry[word].load(Ordering::Relaxed));
         let last = last.into_iter().max().expect("an entry has three times");
         let numbers = entry[layout::entry::SUBJECT].load(Ordering::Relaxed);
-        let in_flight = entry[layout::entry::IN_FLIGHT].load(Ordering::Relaxed) as u32;
+        let in_flight = entry[layout::entry::IN_FLIGHT].load(Ordering::Relaxed) as u16;
         let removed = Removed {
             subject: (numbers >> 16 & 0xffff) as usize,
             in_flight_of: (in_flight != 0).then_some((numbers & 0xffff) as usize),
@@ -138,3 +138,54 @@ const _: () = assert!(
     layout::BUCKET_BYTES == 8 * WAYS,
     "a bucket is its requests' names"
 );
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+    use std::os::fd::AsFd;
+
+    use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+
+    use super::*;
+
+    fn table(values: usize, value_bytes: usize) -> Shared {
+        let fd = memfd_create("weir-test", MemfdFlags::CLOEXEC).unwrap();
+        ftruncate(&fd, (values * value_bytes).next_multiple_of(4096) as u64).unwrap();
+        Shared::map(fd.as_fd(), value_bytes, values).unwrap()
+    }
+
+    #[test]
+    fn only_a_request_that_was_counted_in_flight_is_removed_from_its_disk() {
+        const WORDS: usize = layout::ENTRY_BYTES / 8;
+        let buckets = table(2, WAYS * 8);
+        let entries = table(2 * WAYS, layout::ENTRY_BYTES);
+        // Request, time of issue, requests in flight, way, time since the previous request.
+        let requests = [
+            (7, 100, 1, 3, u64::MAX),
+            (8, 100, 0xffff, 0, 1 << 32),
+            // Its relation to others is unknown.
+            (9, 100, 0, 5, u64::MAX),
+            (10, 900, 2, 1, 5),
+        ];
+        for (at, (request, issued, in_flight, way, since)) in requests.into_iter().enumerate() {
+            let slot = 3 * at;
+            buckets.words()[slot].store(request, Ordering::Relaxed);
+            let entry = &entries.words()[slot * WORDS..][..WORDS];
+            entry[layout::entry::ISSUE].store(issued, Ordering::Relaxed);
+            entry[layout::entry::SUBJECT].store(4 | 6 << 16 | 1 << 32, Ordering::Relaxed);
+            // `struct entry`: in_flight, way, a spare byte, pid.
+            let word = in_flight | way << 16 | 4711 << 32;
+            entry[layout::entry::IN_FLIGHT].store(word, Ordering::Relaxed);
+            entry[WORDS - 1].store(since, Ordering::Relaxed);
+        }
+        let removed = RefCell::new(Vec::new());
+        let forget = |one: Removed| {
+            removed.borrow_mut().push((one.subject, one.in_flight_of));
+        };
+        assert_eq!(sweep(&buckets, &entries, 500, forget), 3);
+        assert_eq!(removed.take(), [(6, Some(4)), (6, Some(4)), (6, None)]);
+        let left = buckets.words().iter();
+        let left = left.map(|name| name.load(Ordering::Relaxed));
+        assert_eq!(left.filter(|name| *name != 0).collect::<Vec<u64>>(), [10]);
+    }
+}

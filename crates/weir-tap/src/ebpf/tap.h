@@ -61,9 +61,10 @@ struct wide_record {
 	__u32 pid;		/* thread group, 0 if unknown */
 	__u32 in_flight;	/* with `flow`: requests of the disk in flight at its issue, 0 if unknown */
 	__s64 seek;		/* with `flow`: sectors from the previous request's last one, or NO_SEEK */
+	__u64 interarrival_ns;	/* with `flow`: since the issue of the previous request, or UNKNOWN */
 	__u64 comm[2];		/* command name, 0 if unknown; omitted if no query needs it */
 };
-_Static_assert(sizeof(struct wide_record) == 104, "struct wide_record");
+_Static_assert(sizeof(struct wide_record) == 112, "struct wide_record");
 
 /* A record with the file of the request as well. */
 struct file_record {
@@ -71,7 +72,7 @@ struct file_record {
 	__u64 path;		/* key of the table of paths, 0 if unknown */
 	__u64 inode;		/* number in its file system, 0 if unknown */
 };
-_Static_assert(sizeof(struct file_record) == 120, "struct file_record");
+_Static_assert(sizeof(struct file_record) == 128, "struct file_record");
 
 /* The state of a request. */
 enum stage {
@@ -104,7 +105,9 @@ struct entry {
 	__u8 changed;		/* of enum change */
 	__u8 odd;		/* made when the request was requeued or partly complete: its start is unknown */
 	__u64 odd_ns;		/* the time at which it was made so */
-	__u32 way;		/* way of its bucket */
+	__u16 in_flight;	/* with `flow`: as in wide_record */
+	__u8 way;		/* way of its bucket */
+	__u8 spare;
 	__u32 pid;
 	__u64 cgroup;
 	__u64 comm[2];
@@ -112,10 +115,16 @@ struct entry {
 	__u64 path;		/* with `inode`: as in file_record */
 	__u64 inode;
 	__s64 seek;		/* with `flow`: as in wide_record */
-	__u32 in_flight;	/* likewise */
-	__u32 spare;
+	__u64 interarrival_ns;	/* likewise */
 };
 _Static_assert(sizeof(struct entry) == 128, "struct entry");
+/* What user space reads of it. */
+_Static_assert(__builtin_offsetof(struct entry, insert_ns) == 0, "struct entry");
+_Static_assert(__builtin_offsetof(struct entry, issue_ns) == 8, "struct entry");
+_Static_assert(__builtin_offsetof(struct entry, index) == 32, "struct entry");
+_Static_assert(__builtin_offsetof(struct entry, subject) == 34, "struct entry");
+_Static_assert(__builtin_offsetof(struct entry, odd_ns) == 48, "struct entry");
+_Static_assert(__builtin_offsetof(struct entry, in_flight) == 56, "struct entry");
 
 /* A bucket: the entries of up to eight requests; 0 is a free way. */
 #define WAYS 8

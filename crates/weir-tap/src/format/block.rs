@@ -231,10 +231,11 @@ impl BlockLayer {
         event.cpu = action.cpu;
         let issued = self
             .disks
-            .issue(disk_of(&event), event.sector, event.sectors);
+            .issue(disk_of(&event), ts, event.sector, event.sectors);
         let row = IoEvent {
             in_flight: issued.in_flight,
             seek_sectors: issued.seek_sectors,
+            interarrival_ns: issued.interarrival_ns,
             ..IoEvent::new(event)
         };
         self.fly(place, ts, row, inserted);

@@ -1,12 +1,12 @@
-//! [`Disks`]: the number of outstanding requests and the last sector of each disk.
+//! [`Disks`]: the number of outstanding requests, the last sector and the last issue of each disk.
 
 use std::collections::HashMap;
 
 use foldhash::fast::RandomState;
-use weir_model::{Event, Symbol};
+use weir_model::{Event, Nanos, Symbol};
 
-/// Maximum number of disks that are tracked. Requests of others have neither `in_flight` nor
-/// `seek`.
+/// Maximum number of disks that are tracked. Requests of others have no `in_flight`, `seek` and
+/// `interarrival`.
 pub const DISKS_MAX: usize = 1 << 16;
 
 /// The state of each disk between requests.
@@ -26,6 +26,8 @@ struct Disk {
     outstanding: i64,
     /// Last sector of the previous request that has an extent.
     last_sector: Option<i64>,
+    /// The time of the previous request.
+    last_ts: Option<Nanos>,
 }
 
 /// What the disk's state adds to an issued request.
@@ -38,12 +40,14 @@ pub struct Issued {
     /// The seek distance: first sector minus the last sector of the disk's previous request
     /// (sequential is 1, as in vscsiStats).
     pub seek_sectors: Option<i64>,
+    /// The time since the disk's previous request.
+    pub interarrival_ns: Option<Nanos>,
 }
 
 impl Disks {
-    /// Processes the issue of a request with these sectors. Requests without a first sector
+    /// Processes the issue of a request with these sectors at `ts`. Requests without a first sector
     /// (flushes) do not affect the seek distance.
-    pub fn issue(&mut self, key: DiskKey, sector: Option<i64>, sectors: i64) -> Issued {
+    pub fn issue(&mut self, key: DiskKey, ts: Nanos, sector: Option<i64>, sectors: i64) -> Issued {
         let Some(at) = self.position(key) else {
             return Issued::default();
         };
@@ -53,10 +57,12 @@ impl Disks {
         if let Some(first) = sector {
             disk.last_sector = Some(first + sectors - 1);
         }
+        let last_ts = disk.last_ts.replace(ts);
         Issued {
             disk: Some(at),
             in_flight: Some(disk.outstanding),
             seek_sectors: sector.zip(previous).map(|(first, last)| first - last),
+            interarrival_ns: last_ts.and_then(|last| ts.checked_sub(last)),
         }
     }
 

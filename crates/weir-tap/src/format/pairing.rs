@@ -77,7 +77,7 @@ impl Pairing {
         self.req_id += 1;
         let req_id = self.req_id;
         let (sector, sectors) = (request.sector(), request.extent.sectors);
-        let issued = self.disks.issue(disk(request), sector, sectors);
+        let issued = self.disks.issue(disk(request), ts, sector, sectors);
         rows.push(ts, EventKind::Request, || {
             IoEvent::new(request.event(ts, req_id))
         });
@@ -177,6 +177,7 @@ impl InFlight {
             latency_ns: request.latency_ns,
             in_flight: request.latency_ns.and(self.issued.in_flight),
             seek_sectors: self.issued.seek_sectors,
+            interarrival_ns: self.issued.interarrival_ns,
             issue_ts: Some(self.ts),
             ..IoEvent::new(response)
         }

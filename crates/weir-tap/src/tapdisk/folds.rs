@@ -278,6 +278,7 @@ mod tests {
         let calls = [
             ("bytes", PartialKind::Moments),
             ("seek", PartialKind::Moments),
+            ("interarrival", PartialKind::Moments),
             ("latency", PartialKind::LogLinear { bits: 7 }),
             ("seek", PartialKind::Limits(vec![-1, 1])),
         ];
@@ -307,6 +308,7 @@ mod tests {
                     sectors: random.u32(1..64),
                     taken_ns: ts_ns - random.u64(..1 << 30),
                     seek_sectors: Some(random.i64(-1_000_000..1_000_000)),
+                    interarrival_ns: Some(random.u64(..1 << 30)),
                     ..tests::request(ts_ns)
                 };
                 writer.add(&record, &values_of(&record), 1);

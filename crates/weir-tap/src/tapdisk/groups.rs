@@ -46,6 +46,10 @@ pub fn values_of(record: &Record) -> Values {
         (BlockMeasure::Latency, time(record.latency_ns())),
         (BlockMeasure::InFlight, u64::from(record.in_flight)),
         (BlockMeasure::Seek, seek),
+        (
+            BlockMeasure::Interarrival,
+            record.interarrival_ns.unwrap_or(UNKNOWN),
+        ),
     ] {
         values[measure as usize] = value;
     }

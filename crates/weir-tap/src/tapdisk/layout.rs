@@ -13,9 +13,10 @@
 //! | [`Layout::group_cells`] | the groups of each ring | both |
 //! | [`Layout::group_blocks`] | the bins of the groups of each ring | both |
 //!
-//! This is version 1 of [`VERSION`], which is incremented with every change of a word that a
-//! consumer without groups reads. The tables of groups are those of the kernel programs (`fold.h`),
-//! with a ring for a processor.
+//! This is version 2 of [`VERSION`], which is incremented with every change of a word that a
+//! consumer without groups reads. The records of version 1 lack the last word. A tapdisk writes the
+//! latest version that the consumer reads, and a consumer reads all. The tables of groups are those
+//! of the kernel programs (`fold.h`), with a ring for a processor.
 
 use std::ops::Range;
 
@@ -25,7 +26,7 @@ use weir_model::{EventKind, Op, SECTOR_BYTES};
 use crate::ebpf::fold::layout::{BLOCK_BYTES, CALLS, CPU_BYTES, FOLDS, WINDOW_BYTES, cell_bytes};
 
 /// The version of everything in this file.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// Maximum number of disks of one tapdisk.
 pub const DISKS_MAX: usize = 1024;
@@ -33,8 +34,11 @@ pub const DISKS_MAX: usize = 1024;
 /// Maximum number of rings (queues and connections) of one tapdisk at a time.
 pub const RINGS_MAX: usize = 1024;
 
-/// Words of a record: a cache line.
-pub const RECORD_WORDS: usize = 8;
+/// Words of a record.
+pub const RECORD_WORDS: usize = 9;
+
+/// Words of a record of each version, from version 1 on.
+const RECORD_WORDS_OF: [usize; VERSION as usize] = [8, RECORD_WORDS];
 
 /// Minimum and maximum number of records of one ring.
 pub const RING_RECORDS: std::ops::RangeInclusive<u64> = 1 << 10..=1 << 18;
@@ -124,6 +128,7 @@ impl GroupTables {
 /// The sizes of one shared memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
+    version: u32,
     ring_records: u64,
     groups: Option<GroupTables>,
 }
@@ -135,8 +140,21 @@ impl Layout {
         let bounded = ring_records.clamp(least, most);
         Layout {
             ring_records: 1 << bounded.ilog2(),
+            version: VERSION,
             groups: None,
         }
+    }
+
+    /// With the records of this version; `None` for a version that is not known.
+    pub fn of_version(self, version: u32) -> Option<Layout> {
+        (1..=VERSION)
+            .contains(&version)
+            .then_some(Layout { version, ..self })
+    }
+
+    /// The version.
+    pub fn version(self) -> u32 {
+        self.version
     }
 
     /// With these tables of groups as well.
@@ -147,6 +165,11 @@ impl Layout {
     /// The tables of groups.
     pub fn groups(self) -> Option<GroupTables> {
         self.groups
+    }
+
+    /// Words of a record.
+    pub fn record_words(self) -> usize {
+        RECORD_WORDS_OF[self.version as usize - 1]
     }
 
     /// Records of a ring.
@@ -167,7 +190,7 @@ impl Layout {
 
     /// Words of a ring.
     pub fn ring_words(self) -> usize {
-        self.ring_records as usize * RECORD_WORDS
+        self.ring_records as usize * self.record_words()
     }
 
     /// Words of the whole memory.
@@ -231,6 +254,7 @@ fn part_after(end: usize, words: usize) -> Range<usize> {
 /// | 5 | time at which the request was received |
 /// | 6 | time at which it was submitted; 0 if it was not |
 /// | 7 | seek in sectors, signed; the minimum if unknown |
+/// | 8 | time since the disk's previous request; all ones if unknown |
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Record {
     /// Kind of event.
@@ -263,8 +287,12 @@ pub struct Record {
     pub submitted_ns: Option<u64>,
     /// First sector minus last sector of the disk's previous request; 1 is sequential.
     pub seek_sectors: Option<i64>,
+    /// From the receipt of the disk's previous request to its receipt, ns.
+    pub interarrival_ns: Option<u64>,
 }
 
+/// The last word of a record without a time since the previous request, and that of version 1.
+pub(super) const NO_INTERARRIVAL: u64 = u64::MAX;
 const NO_SECTOR: u64 = u64::MAX;
 const NO_SEEK: i64 = i64::MIN;
 const FUA_BIT: u64 = 1 << 4;
@@ -294,6 +322,7 @@ impl Record {
             self.taken_ns,
             self.submitted_ns.unwrap_or(0),
             self.seek_sectors.unwrap_or(NO_SEEK) as u64,
+            self.interarrival_ns.unwrap_or(NO_INTERARRIVAL),
         ]
     }
 
@@ -308,6 +337,7 @@ impl Record {
             taken_ns,
             submitted_ns,
             seek,
+            interarrival_ns,
         ] = *words;
         let kind = (first & 15).checked_sub(1)?;
         let kind = *EventKind::ALL.get(kind as usize)?;
@@ -328,6 +358,7 @@ impl Record {
             taken_ns,
             submitted_ns: (submitted_ns != 0).then_some(submitted_ns),
             seek_sectors: (seek as i64 != NO_SEEK).then_some(seek as i64),
+            interarrival_ns: (interarrival_ns != NO_INTERARRIVAL).then_some(interarrival_ns),
         })
     }
 
@@ -388,6 +419,7 @@ pub(super) mod tests {
             taken_ns: ts_ns,
             submitted_ns: None,
             seek_sectors: None,
+            interarrival_ns: None,
         }
     }
 
@@ -401,8 +433,12 @@ pub(super) mod tests {
         );
         let times = (any::<[u64; 2]>(), prop::option::of(1u64..));
         let place = (prop::option::of(0..u64::MAX), any::<[u32; 2]>());
-        let seek = prop::option::of(i64::MIN + 1..);
-        (names, times, place, seek, any::<u64>()).prop_map(|(names, times, place, seek, id)| {
+        let previous = (
+            prop::option::of(i64::MIN + 1..),
+            prop::option::of(0..u64::MAX),
+        );
+        let all = (names, times, place, previous, any::<u64>());
+        all.prop_map(|(names, times, place, (seek, interarrival_ns), id)| {
             let (kind, op, fua, folded, [errno, disk, queue]) = names;
             let ([ts_ns, taken_ns], submitted_ns) = times;
             let (sector, [sectors, in_flight]) = place;
@@ -422,6 +458,7 @@ pub(super) mod tests {
                 taken_ns,
                 submitted_ns,
                 seek_sectors: seek,
+                interarrival_ns,
             }
         })
     }
@@ -433,7 +470,7 @@ pub(super) mod tests {
         }
 
         #[test]
-        fn any_words_are_a_record_or_none(words in any::<[u64; 8]>()) {
+        fn any_words_are_a_record_or_none(words in any::<[u64; RECORD_WORDS]>()) {
             if let Some(record) = Record::decode(&words) {
                 prop_assert_eq!(Record::decode(&record.encode()), Some(record));
                 let _ = (record.wait_ns(), record.service_ns(), record.latency_ns());
@@ -443,13 +480,14 @@ pub(super) mod tests {
 
     #[test]
     fn empty_memory_holds_no_record() {
-        assert_eq!(Record::decode(&[0; 8]), None);
+        assert_eq!(Record::decode(&[0; RECORD_WORDS]), None);
     }
 
     #[test]
     fn rings_lie_on_pages_of_their_own() {
-        for asked in [0, 1, 4_097, 1 << 16, u64::MAX] {
-            let layout = Layout::new(asked);
+        let sizes = [0, 1, 4_097, 1 << 16, u64::MAX];
+        for (asked, version) in sizes.into_iter().flat_map(|n| [(n, 1), (n, VERSION)]) {
+            let layout = Layout::new(asked).of_version(version).unwrap();
             assert!(RING_RECORDS.contains(&layout.ring_records()));
             assert!(layout.ring_records().is_power_of_two());
             assert!(layout.ring(0) >= layout.ring_header(RINGS_MAX - 1) + RING_HEADER_WORDS);

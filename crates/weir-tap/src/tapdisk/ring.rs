@@ -25,7 +25,8 @@ use rustix::fs::{
 };
 
 use super::layout::{
-    DISKS_MAX, DROPS_WORD, Layout, RECORD_WORDS, RINGS_MAX, RINGS_USED_WORD, Record, ring_header,
+    DISKS_MAX, DROPS_WORD, Layout, NO_INTERARRIVAL, RECORD_WORDS, RINGS_MAX, RINGS_USED_WORD,
+    Record, ring_header,
 };
 use crate::ebpf::fold::Tables;
 use crate::ebpf::fold::layout::Folding;
@@ -181,8 +182,9 @@ impl Memory {
     /// The slot of record number `position` of a ring.
     fn slot(&self, index: usize, position: u64) -> &[AtomicU64] {
         let slot = (position & (self.layout.ring_records() - 1)) as usize;
-        let at = self.layout.ring(index) + slot * RECORD_WORDS;
-        &self.shared.words()[at..at + RECORD_WORDS]
+        let words = self.layout.record_words();
+        let at = self.layout.ring(index) + slot * words;
+        &self.shared.words()[at..at + words]
     }
 }
 
@@ -470,7 +472,9 @@ impl Reader {
         let mut malformed = 0;
         for position in 0..waiting {
             let slot = memory.slot(self.index, self.head.wrapping_add(position));
-            let words = std::array::from_fn(|i| slot[i].load(Ordering::Relaxed));
+            // Version 1 lacks the last word.
+            let word = |i: usize| slot.get(i).map(|word| word.load(Ordering::Relaxed));
+            let words = std::array::from_fn(|i| word(i).unwrap_or(NO_INTERARRIVAL));
             match Record::decode(&words) {
                 Some(record) => to.push(Read {
                     started_before: record.taken_ns < self.since_ns,
@@ -494,6 +498,44 @@ impl Reader {
 mod tests {
     use super::super::layout::tests::request;
     use super::*;
+
+    #[test]
+    fn records_of_an_earlier_version_lack_the_last_word() {
+        let record = Record {
+            interarrival_ns: Some(5),
+            ..request(1_000)
+        };
+        let read = |version| {
+            let layout = Layout::new(0).of_version(version).unwrap();
+            let memory = Arc::new(Memory::create(layout).unwrap());
+            memory.reserve(0).unwrap();
+            memory.use_rings(1);
+            let mut writer = Writer::new(memory.clone(), 0, 0);
+            writer.begin();
+            for id in 1..=3 {
+                assert!(writer.push(&Record { id, ..record }.encode()));
+            }
+            writer.end(2_000, 0);
+            let mut received = Vec::new();
+            let mut readers = Readers::new(memory, 0);
+            readers.read(|| u64::MAX, &mut received).unwrap();
+            assert_eq!(readers.malformed(), 0);
+            let each = received.iter().map(|read| read.record);
+            each.collect::<Vec<Record>>()
+        };
+        let expected = |interarrival_ns| {
+            let of = |id| Record {
+                id,
+                interarrival_ns,
+                ..record
+            };
+            [1, 2, 3].map(of)
+        };
+        assert_eq!(read(2), expected(Some(5)));
+        assert_eq!(read(1), expected(None));
+        assert_eq!(Layout::new(0).of_version(0), None);
+        assert_eq!(Layout::new(0).of_version(3), None);
+    }
 
     #[test]
     fn a_stalled_ring_does_not_buffer_rows_of_others_without_limit() {

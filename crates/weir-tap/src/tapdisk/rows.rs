@@ -128,10 +128,15 @@ impl Names {
             latency_ns: record.latency_ns(),
             in_flight: Some(i64::from(record.in_flight)),
             seek_sectors: record.seek_sectors,
+            interarrival_ns: record.interarrival_ns.map(interval),
             issue_ts: has_issue_ts.then(|| epoch(record.taken_ns)),
             ..IoEvent::new(event)
         }
     }
+}
+
+fn interval(ns: u64) -> i64 {
+    i64::try_from(ns).unwrap_or(i64::MAX)
 }
 
 /// Forced unit access, in blktrace's letters.

@@ -15,8 +15,10 @@ use super::ring::{Damaged, Memory, Read, Readers};
 use super::rows::Names;
 use super::words::{Answer, Ask, RecordsWord, Wanted};
 use crate::ebpf::fold::Folds;
+use crate::ebpf::fold::layout::BlockMeasure;
 use crate::ebpf::{self, Pace};
 use crate::format::served::Served;
+use crate::io_columns;
 use crate::{EventCount, FOLDED, Tap, TapError, TapEvent, monotonic_ns};
 
 /// Maximum number of rows of a batch: its events fit into a CPU's cache while the columns are
@@ -127,6 +129,14 @@ pub fn open(
         // Also if the next tapdisk at this path is not.
         wanted.folds.clear();
     }
+    let mut remarks = Vec::new();
+    let version = link.readers.memory().layout().version();
+    if version < layout::VERSION && io_columns::needed(demands).interarrival {
+        let at = path.display();
+        remarks.push(format!(
+            "tapdisk:{at}: it is older than this and has no interarrival, which is NULL"
+        ));
+    }
     let poll_interval = plans.poll_interval(options.poll_interval);
     Ok(TapdiskTap {
         path: path.to_owned(),
@@ -141,7 +151,7 @@ pub fn open(
         pace: Pace::new(Instant::now(), poll_interval),
         known_ns,
         counts: Counts::default(),
-        remarks: Vec::new(),
+        remarks,
         ended: false,
     })
 }
@@ -157,18 +167,25 @@ impl Link {
     ) -> Result<Link, ClientError> {
         let mut client = TapdiskClient::connect(path)?;
         let garbled = |why: &str| ClientError::Garbled(why.into());
+        let answer = match client.ask(Ask::Records(wanted.clone())) {
+            // An older tapdisk does not know this value of groups.
+            Err(ClientError::Refused(_)) if wanted.groups_have(BlockMeasure::Interarrival) => {
+                client = TapdiskClient::connect(path)?;
+                client.ask(Ask::Records(wanted.without_groups()))?
+            }
+            answer => answer?,
+        };
         let Answer::Records(RecordsWord {
             layout,
             ring_records,
             groups,
             disks,
-        }) = client.ask(Ask::Records(wanted.clone()))?
+        }) = answer
         else {
             return Err(garbled("it does not answer this request"));
         };
-        if layout != layout::VERSION {
-            return Err(garbled("its records have another version"));
-        }
+        let version = Layout::new(ring_records).of_version(layout);
+        let layout = version.ok_or_else(|| garbled("its records have another version"))?;
         let file = client
             .passed()
             .ok_or_else(|| garbled("it contains no memory"))?;
@@ -180,7 +197,7 @@ impl Link {
         if !groups.is_none_or(is_expected) {
             return Err(garbled("its tables of groups have invalid sizes"));
         }
-        let layout = Layout::new(ring_records).with_groups(groups);
+        let layout = layout.with_groups(groups);
         let memory = Memory::open(file, layout)?;
         names.learn(&disks);
         let (offset_ns, shift_ns) = (names.epoch_offset_ns, interval_shift_ns.clone());

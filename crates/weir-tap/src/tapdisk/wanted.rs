@@ -5,6 +5,7 @@ use std::fmt;
 use weir_model::capabilities::{RequestRows, recording};
 use weir_model::{Clause, Demand, Operand, Predicate, Symbol, Test};
 
+use super::layout::VERSION;
 use super::words::{Ask, CLAUSES_MAX, ClauseWord, FieldWord, FoldWord, TESTS_MAX, Tapdisk, Wanted};
 use crate::control::message::encode_request;
 use crate::io_columns::{COLUMNS, TapdiskTest};
@@ -60,6 +61,7 @@ impl Wanted {
             clauses,
             folds,
             ring_bytes,
+            layout: VERSION,
         };
         if encode_request::<Tapdisk>(&Ask::Records(wanted.clone())).is_ok() {
             return wanted;

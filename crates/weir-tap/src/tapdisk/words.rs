@@ -126,8 +126,13 @@ pub struct Wanted {
     /// Groups that are to be computed instead of records, as far as there is room.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub folds: Vec<FoldWord>,
-    /// Maximum size of all rings together, for the current number of rings.
+    /// Maximum size of all rings together, for the current number of rings, and up to an eighth
+    /// more.
     pub ring_bytes: u64,
+    /// The latest [`super::layout::VERSION`] that the consumer reads; consumers of version 1 do not
+    /// state it.
+    #[serde(default)]
+    pub layout: u32,
 }
 
 /// A group-by over intervals of time. A tapdisk that does not know it writes records only.
@@ -468,6 +473,20 @@ impl FoldWord {
 }
 
 impl Wanted {
+    /// The same records, without groups.
+    pub fn without_groups(&self) -> Wanted {
+        Wanted {
+            folds: Vec::new(),
+            ..self.clone()
+        }
+    }
+
+    /// Whether its groups have values of this measure.
+    pub fn groups_have(&self, measure: BlockMeasure) -> bool {
+        let mut calls = self.folds.iter().flat_map(|fold| &fold.calls);
+        calls.any(|call| call.measure == measure)
+    }
+
     /// The tables that its groups need, with about `bytes` for the bins of each ring; `None` without
     /// groups, and if a clause of theirs has a test that this version does not have: no other
     /// program tests the requests in groups.
@@ -501,8 +520,7 @@ mod tests {
             let clauses = vec![ClauseWord::all("Q"); n];
             Ask::Records(Wanted {
                 clauses,
-                folds: Vec::new(),
-                ring_bytes: 0,
+                ..Wanted::default()
             })
         };
         assert!(clauses(CLAUSES_MAX).checked().is_ok());
@@ -517,8 +535,7 @@ mod tests {
             let clauses = vec![clause];
             Ask::Records(Wanted {
                 clauses,
-                folds: Vec::new(),
-                ring_bytes: 0,
+                ..Wanted::default()
             })
         };
         assert!(narrow(TESTS_MAX).checked().is_ok());

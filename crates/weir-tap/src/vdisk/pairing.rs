@@ -111,6 +111,8 @@ struct InFlight {
 struct Head {
     in_flight: i64,
     last_sector: Option<i64>,
+    /// The time of the latest request.
+    last_ts: Option<Nanos>,
 }
 
 impl Pairing {
@@ -368,6 +370,7 @@ impl Pairing {
         };
         let row = IoEvent {
             in_flight: Some(head.in_flight),
+            interarrival_ns: step.timed.then(|| head.arrive(ts)).flatten(),
             ..IoEvent::new(event)
         };
         let request = InFlight {
@@ -431,6 +434,15 @@ impl Pop {
 }
 
 impl Head {
+    /// The time since the previous request; `None` for the first, and for a flush that is reported
+    /// after requests that came later.
+    fn arrive(&mut self, ts: Nanos) -> Option<Nanos> {
+        let last = self.last_ts.unwrap_or(ts);
+        let is_first = self.last_ts.is_none();
+        self.last_ts = Some(last.max(ts));
+        (!is_first && ts >= last).then(|| ts - last)
+    }
+
     /// Distance of `sector` from the last sector of the previous request; sets the position to the
     /// end of this one.
     fn move_to(&mut self, sector: Option<i64>, sectors: i64) -> Option<i64> {
@@ -546,6 +558,13 @@ mod tests {
         ];
         assert_eq!(rows, expected);
         assert_eq!(unreported.flushes_reported_late, 1);
+    }
+
+    #[test]
+    fn a_flush_that_is_reported_late_has_no_interarrival_time() {
+        let mut head = Head::default();
+        let found = [10, 30, 20, 35, 35].map(|ts| head.arrive(ts));
+        assert_eq!(found, [None, Some(20), None, Some(5), Some(0)]);
     }
 
     #[test]

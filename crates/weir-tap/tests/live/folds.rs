@@ -55,7 +55,7 @@ fn all_calls() -> Vec<FoldCall> {
         call("bytes", PartialKind::Limits(LENGTHS.to_vec())),
         call("latency", PartialKind::Limits(TIMES.to_vec())),
         call("latency", PartialKind::LogLinear { bits: 7 }),
-        call("service", PartialKind::LogLinear { bits: 7 }),
+        call("interarrival", PartialKind::LogLinear { bits: 7 }),
         call("service", PartialKind::Limits(many())),
         call("merges", PartialKind::Moments),
         call("in_flight", PartialKind::Moments),

@@ -1,6 +1,6 @@
-//! Columns `in_flight` and `seek` of `IO`, which the kernel programs determine, are those that
-//! follow from the times and places of all requests, for each load and scheduler, and whatever is
-//! selected.
+//! Columns `in_flight`, `seek` and `interarrival` of `IO`, which the kernel programs determine, are
+//! those that follow from the times and places of all requests, for each load and scheduler, and
+//! whatever is selected.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use crate::skip;
 use crate::traps::read_direct;
 use crate::watch::{Rows, Watch, demand, only};
 
-const COLUMNS: &str = "ts pdisk op sector sectors in_flight seek issue_ts";
+const COLUMNS: &str = "ts pdisk op sector sectors in_flight seek interarrival issue_ts";
 
 /// Several processes on all processors, sequential and random, with flushes and discards.
 const LOADS: [&str; 4] = [
@@ -31,9 +31,11 @@ struct Request {
     completed: i64,
     /// The first sector, and the one after the last; a flush has none.
     sectors: Option<(i64, i64)>,
-    in_flight: Value,
-    seek: Value,
+    relation: Relation,
 }
+
+/// `in_flight`, `seek` and `interarrival`.
+type Relation = [Value; 3];
 
 fn requests(rows: &Rows) -> Vec<Request> {
     let int = |row: usize, column: &str| match rows.value(row, column) {
@@ -44,16 +46,15 @@ fn requests(rows: &Rows) -> Vec<Request> {
         issued: int(row, "issue_ts").expect("every issue was observed"),
         completed: int(row, "ts").expect("every row has a time"),
         sectors: int(row, "sector").map(|first| (first, first + int(row, "sectors").unwrap())),
-        in_flight: rows.value(row, "in_flight"),
-        seek: rows.value(row, "seek"),
+        relation: ["in_flight", "seek", "interarrival"].map(|name| rows.value(row, name)),
     };
     let mut requests: Vec<Request> = (0..rows.len()).map(of).collect();
     requests.sort_by_key(|request| request.issued);
     requests
 }
 
-/// Both columns of each request, by its time of issue, as they follow from all requests.
-fn expected(requests: &[Request]) -> BTreeMap<i64, (Value, Value)> {
+/// The relation of each request, by its time of issue, as it follows from all requests.
+fn expected(requests: &[Request]) -> BTreeMap<i64, Relation> {
     let mut completed: Vec<i64> = requests.iter().map(|request| request.completed).collect();
     completed.sort_unstable();
     let mut end = None;
@@ -65,14 +66,16 @@ fn expected(requests: &[Request]) -> BTreeMap<i64, (Value, Value)> {
         };
         end = request.sectors.map(|(_, end)| end).or(end);
         let in_flight = Value::Int((before + 1 - ended) as i64);
-        (request.issued, (in_flight, seek))
+        let since = before.checked_sub(1).map(|at| requests[at].issued);
+        let interarrival = since.map_or(Value::Null, |at| Value::Int(request.issued - at));
+        (request.issued, [in_flight, seek, interarrival])
     };
     requests.iter().enumerate().map(of).collect()
 }
 
 #[test]
-fn in_flight_and_seek_follow_from_all_requests() {
-    const TEST: &str = "in_flight_and_seek_follow_from_all_requests";
+fn the_relation_of_requests_follows_from_all_requests() {
+    const TEST: &str = "the_relation_of_requests_follows_from_all_requests";
     let Some(bench) = bench(TEST, 64) else {
         return;
     };
@@ -96,7 +99,8 @@ fn in_flight_and_seek_follow_from_all_requests() {
                 skip::<()>(TEST, format!("not every request was observed: {what}"));
                 continue;
             }
-            let kernel = "kernel: determines in_flight and seek from every request of a disk";
+            let kernel =
+                "kernel: determines in_flight, seek and interarrival from every request of a disk";
             assert!(seen.described.iter().any(|line| line == kernel), "{what}");
             let all = requests(&seen.rows[0]);
             let expected = expected(&all);
@@ -106,10 +110,9 @@ fn in_flight_and_seek_follow_from_all_requests() {
                 "each issue has its own time; {what}"
             );
             for request in &all {
-                let columns = (request.in_flight.clone(), request.seek.clone());
-                assert_eq!(columns, expected[&request.issued], "{what}");
+                assert_eq!(request.relation, expected[&request.issued], "{what}");
             }
-            let deep = |request: &&Request| request.in_flight > Value::Int(1);
+            let deep = |request: &&Request| request.relation[0] > Value::Int(1);
             assert!(
                 load.contains("psync") || all.iter().any(|r| deep(&r)),
                 "{what}"
@@ -144,6 +147,16 @@ fn requests_that_are_not_selected_count() {
     let rows = seen.all();
     assert_eq!(rows.column("seek"), expected, "{:?}", seen.counts);
     assert_eq!(rows.column("in_flight"), vec![Value::Int(1); 50]);
+    // Each was issued after the one of 4 KiB, and that after the selected one before.
+    let issued = rows.ints("issue_ts");
+    let since = rows.ints("interarrival");
+    let apart = issued.windows(2).map(|pair| pair[1] - pair[0]);
+    assert!(
+        since[1..]
+            .iter()
+            .zip(apart)
+            .all(|(since, apart)| (1..apart).contains(since))
+    );
 }
 
 #[test]

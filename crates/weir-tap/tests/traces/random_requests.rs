@@ -38,6 +38,7 @@ pub struct Load {
     responses: HashMap<i64, IoEvent>,
     in_flight: [i64; 2],
     last_sector: [Option<i64>; 2],
+    last_issue: [Option<Nanos>; 2],
     devices: [Symbol; 2],
     processes: [(i64, Symbol, Symbol); 4],
 }
@@ -58,6 +59,7 @@ impl Load {
             responses: HashMap::new(),
             in_flight: [0; 2],
             last_sector: [None; 2],
+            last_issue: [None; 2],
             devices: ["/dev/sda", "/dev/sdb"].map(Symbol::new),
             processes: [
                 process(1, "postgres"),
@@ -89,6 +91,7 @@ impl Load {
         self.in_flight[disk] += 1;
         let first = event.sector.expect("it has an extent");
         let last = self.last_sector[disk].replace(first + event.sectors - 1);
+        let last_issue = self.last_issue[disk].replace(self.now);
         let wait_ns = 200 + self.time(400.0);
         let service_ns = self.time(60_000.0);
         let service_ns = service_ns + if self.rng.u8(0..8) > 0 { 20_000 } else { 0 };
@@ -101,6 +104,7 @@ impl Load {
             latency_ns: Some(wait_ns + service_ns),
             in_flight: Some(self.in_flight[disk]),
             seek_sectors: last.map(|last| first - last),
+            interarrival_ns: last_issue.map(|last| self.now - last),
             issue_ts: Some(self.now),
             ..IoEvent::new(response)
         };
@@ -113,6 +117,7 @@ impl Load {
             wait_ns: response.wait_ns,
             in_flight: response.in_flight,
             seek_sectors: response.seek_sectors,
+            interarrival_ns: response.interarrival_ns,
             ..IoEvent::new(event)
         };
         let (request, response) = match special {
@@ -131,6 +136,7 @@ impl Load {
             0 => {
                 (request.event.sector, response.event.sector) = (None, None);
                 response.seek_sectors = None;
+                response.interarrival_ns = None;
                 (response.wait_ns, response.latency_ns) = (None, None);
             }
             1 => {
@@ -139,7 +145,10 @@ impl Load {
             }
             2 => response.event.merges = Some(1),
             3 => response.issue_ts = None,
-            4 => response.seek_sectors = Some(1 << 40),
+            4 => {
+                response.seek_sectors = Some(1 << 40);
+                response.interarrival_ns = Some(-(1 << 50));
+            }
             5 => {
                 response.service_ns = None;
                 // As in traces.

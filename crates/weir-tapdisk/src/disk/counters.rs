@@ -48,6 +48,8 @@ pub(crate) struct SharedState {
     in_flight: AtomicI64,
     /// Last sector of the newest request with a location; [`NO_SECTOR`] before the first.
     last_sector: AtomicI64,
+    /// When the latest request was received, ns of CLOCK_MONOTONIC; 0 before the first.
+    last_received_ns: AtomicU64,
 }
 
 const NO_SECTOR: i64 = i64::MIN;
@@ -57,6 +59,7 @@ impl SharedState {
         SharedState {
             in_flight: AtomicI64::new(0),
             last_sector: AtomicI64::new(NO_SECTOR),
+            last_received_ns: AtomicU64::new(0),
         }
     }
 
@@ -77,6 +80,14 @@ impl SharedState {
         let last = first + sectors as i64 - 1;
         let before = self.last_sector.swap(last, Relaxed);
         (before != NO_SECTOR).then(|| first - before)
+    }
+
+    /// Receives a request; returns the time since the latest one. `None` for the first. It is 0 if
+    /// both were read from the queue at once, or another queue has received the other one later; the
+    /// sum is exact.
+    pub(crate) fn arrive(&self, received_ns: u64) -> Option<u64> {
+        let before = self.last_received_ns.fetch_max(received_ns, Relaxed);
+        (before != 0).then(|| received_ns.saturating_sub(before))
     }
 }
 

@@ -131,8 +131,12 @@ fn records_match_the_requests_of_an_io_queue() {
     assert_eq!(rows, both);
     let ends: Vec<_> = batches().filter(|(b, i)| row(b, *i)[0] != "Q").collect();
     let asked: Vec<_> = batches().filter(|(b, i)| row(b, *i)[0] == "Q").collect();
+    let mut previous = None;
     for ((end, i), (ask, j)) in ends.iter().zip(asked) {
         let of_end = |name| int(end, *i, name);
+        let since = previous.replace(ask.ts[j]).map(|ts| ask.ts[j] - ts);
+        assert_eq!(of_end("interarrival"), since);
+        assert_eq!(int(ask, j, "interarrival"), since);
         assert_eq!(of_end("req_id"), int(ask, j, "req_id"));
         assert_eq!(of_end("issue_ts"), int(ask, j, "ts"), "the pair is known");
         assert_eq!(of_end("latency"), Some(end.ts[*i] - ask.ts[j]));

@@ -13,6 +13,7 @@ use weir_model::{
     Batch, Clause, Demand, Fold, FoldCall, Folded, PartialKind, Predicate, Symbol, Test, Value,
 };
 use weir_tap::tapdisk::TapdiskClient;
+use weir_tap::tapdisk::layout::VERSION;
 use weir_tap::tapdisk::words::{Answer, Ask, CallWord, ClauseWord, FoldWord, KeepWord, Wanted};
 use weir_tap::tapdisk::{groups::BlockMeasure, words};
 use weir_tap::{FOLDED, Tap, TapEvent};
@@ -40,12 +41,13 @@ fn all_calls() -> Vec<FoldCall> {
         "latency",
         "in_flight",
         "seek",
+        "interarrival",
     ];
     let moments = ["", "merges"].into_iter().chain(numbers);
     let mut calls: Vec<FoldCall> = moments
         .map(|name| call(name, PartialKind::Moments))
         .collect();
-    for name in ["latency", "wait", "seek", "bytes"] {
+    for name in ["latency", "wait", "seek", "interarrival", "bytes"] {
         calls.push(call(name, PartialKind::Limits(LIMITS.to_vec())));
     }
     for name in ["latency", "seek"] {
@@ -326,6 +328,7 @@ fn subscribed(test_tap: &TestTap, folds: Vec<FoldWord>) -> Result<(TapdiskClient
         clauses: vec![ClauseWord::all("REN")],
         folds,
         ring_bytes: 1 << 20,
+        layout: VERSION,
     };
     match client.ask(Ask::Records(wanted)) {
         Ok(Answer::Records(answer)) => assert!(answer.groups.is_some()),
@@ -471,6 +474,7 @@ fn groups_of_a_selection_with_unknown_tests_are_not_computed() {
             clauses: vec![clause],
             folds: vec![fold_word()],
             ring_bytes: 1 << 20,
+            layout: VERSION,
         };
         let answer = client.ask(Ask::Records(wanted)).unwrap();
         let Answer::Records(answer) = answer else {

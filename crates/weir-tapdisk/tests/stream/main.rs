@@ -11,3 +11,4 @@ mod histograms;
 mod hostile;
 mod selections;
 mod simulated_queues;
+mod versions;

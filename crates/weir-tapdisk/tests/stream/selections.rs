@@ -69,6 +69,7 @@ fn any_record() -> impl Strategy<Value = Record> {
                 taken_ns: times[1],
                 submitted_ns: (submitted && times[2] > 0).then_some(times[2]),
                 seek_sectors: None,
+                interarrival_ns: None,
             },
         )
 }

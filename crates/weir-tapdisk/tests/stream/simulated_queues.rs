@@ -179,6 +179,7 @@ impl SimulatedQueue {
             received_ns: monotonic_ns(),
             in_flight: self.in_flight.len() as u32 + 1,
             seek_sectors: (self.random.u64(..4) > 0).then_some(1),
+            interarrival_ns: (self.random.u64(..4) > 0).then(|| self.random.u64(..1 << 20)),
         };
         self.next_id += self.step;
         self.recorder.request_received(&received);

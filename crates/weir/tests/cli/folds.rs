@@ -11,7 +11,8 @@ const KEPT: &str = "op, count(*), count(service), sum(bytes), avg(latency), min(
     quantile(latency, 0.99), count(error), \
     histogram(latency, 50 us, 100 us, 200 us, 500 us, 1 ms, 10 ms), histogram(bytes), \
     sum(in_flight), max(in_flight), sum(seek), min(seek), max(seek), quantile(seek, 0.3), \
-    histogram(seek, -1000, 0, 1, 1000), count(*) filter (where seek = 1)";
+    histogram(seek, -1000, 0, 1, 1000), sum(interarrival), max(interarrival), \
+    quantile(interarrival, 0.5), histogram(interarrival, 10 us, 1 ms), count(*) filter (where seek = 1)";
 
 /// Rows of `[ts]:+:made, op, ...` by instant and op, separately for each of the two sides.
 fn made(text: &str) -> BTreeMap<(String, String), BTreeMap<String, String>> {

@@ -53,7 +53,8 @@ def opened(path):
                 "weir.request_agent_ts" AS agent_ts, "weir.request_monitor_ts" AS monitor_ts),
                 (issue_ts <> ts)::int AS late, if(issue_ts = ts, row, req_id) AS place, 0 AS is_response
             FROM restored WHERE "weir.request" > 0);
-        CREATE VIEW IO AS SELECT number, ns, ts, {EVENT}, wait, service, latency, in_flight, seek, issue_ts
+        CREATE VIEW IO AS SELECT number, ns, ts, {EVENT}, wait, service, latency, in_flight, seek,
+            interarrival, issue_ts
         FROM events WHERE type <> 'Q';
         CREATE VIEW IOstream AS SELECT number, ns, ts, {EVENT} FROM events""")
     return connection

@@ -118,6 +118,7 @@ fn event(ts: i64, row: i64, rng: &mut Rng) -> IoEvent {
         latency_ns: duration(&[100, 20_000, 1_000_000, 2_345_678, 1 << 61]),
         in_flight: duration(&[1, 2, 3, 32]),
         seek_sectors: duration(&[1, 8, -16, 1 << 41]),
+        interarrival_ns: duration(&[0, 700, 90_000, 1 << 42]),
         issue_ts: duration(&[1, 5, 700_000]).map(|before| ts - TICK_NS * before),
         ..IoEvent::new(event)
     }

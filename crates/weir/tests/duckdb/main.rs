@@ -310,7 +310,7 @@ fn events_of_paired_requests_are_those_of_the_documented_view() {
             ("IOstream", columns.to_owned()),
             (
                 "IO",
-                format!("{columns}, wait, service, latency, in_flight, seek"),
+                format!("{columns}, wait, service, latency, in_flight, seek, interarrival"),
             ),
         ] {
             let each = columns.split(", ").enumerate();

@@ -118,8 +118,8 @@ pub mod key {
     pub const OWNERS: u32 = 64;
 }
 
-/// Number of values of an event that are aggregated.
-pub const MEASURES: usize = 8;
+/// Number of values of a request that are aggregated.
+pub const MEASURES: usize = 9;
 
 /// `enum measure`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -141,6 +141,8 @@ pub enum BlockMeasure {
     InFlight = 6,
     /// `seek`
     Seek = 7,
+    /// `interarrival`
+    Interarrival = 8,
 }
 
 impl BlockMeasure {
@@ -154,6 +156,7 @@ impl BlockMeasure {
         BlockMeasure::Merges,
         BlockMeasure::InFlight,
         BlockMeasure::Seek,
+        BlockMeasure::Interarrival,
     ];
 
     /// True if its values may be negative.
@@ -302,7 +305,7 @@ impl Fold {
 }
 
 const _: () = assert!(
-    BlockMeasure::Seek as usize + 1 == MEASURES,
+    BlockMeasure::Interarrival as usize + 1 == MEASURES,
     "MEASURES of fold.h"
 );
 const _: () = assert!(FOLD_BYTES == 144, "struct fold of fold.h");

@@ -9,8 +9,8 @@ use foldhash::fast::RandomState;
 use weir_model::{Batch, Column, ColumnValues, EventKind};
 
 use super::folded::{
-    ADDED, AT, BLOCK, EVENT_ONLY, KNOWN_AT_ISSUE, REQUEST, REQUEST_AGENT_TS, REQUEST_MONITOR_TS,
-    differences, issues, seeks, services, vsectors,
+    ADDED, AT, BLOCK, EVENT_ONLY, KNOWN, KNOWN_AT_ISSUE, REQUEST, REQUEST_AGENT_TS,
+    REQUEST_MONITOR_TS, RequestOrder, differences, issues, services, vsectors,
 };
 use super::read::taken;
 
@@ -62,6 +62,7 @@ fn added(batch: &Batch, own: &[Column], requests: &[Option<u32>], events: i64) -
     let ts: Vec<i64> = (0..len)
         .map(|row| ts.get(row).unwrap_or_default())
         .collect();
+    let order = RequestOrder::of(len, own);
     let each = ADDED.iter().map(|field| match field.name.as_str() {
         REQUEST => {
             let kind = |request: &Option<u32>| match request {
@@ -84,7 +85,8 @@ fn added(batch: &Batch, own: &[Column], requests: &[Option<u32>], events: i64) -
             let predicted = issues(&ts, &own[at.service], &own[at.latency]);
             differences(&own[at.issue_ts], &predicted)
         }
-        "weir.seek" => differences(&own[at.seek], &seeks(len, own)),
+        "weir.seek" => differences(&own[at.seek], &order.seeks(own)),
+        "weir.interarrival" => differences(&own[at.interarrival], &order.interarrivals(&ts, own)),
         other => unreachable!("{other} is not one of the added columns"),
     });
     each.collect()
@@ -185,7 +187,6 @@ impl OpenRequests {
 /// Removes the pairs whose request has values that do not follow from the response.
 fn retain_equal(batch: &Batch, pairs: &mut Vec<(u32, u32)>) {
     let at = &*AT;
-    let known = [at.wait, at.in_flight, at.seek];
     let of_request_only = [at.kind, at.agent_ts, at.monitor_ts, at.error];
     let has_known = KnownAtIssue::of(batch);
     for (position, column) in batch.columns.iter().enumerate() {
@@ -193,7 +194,7 @@ fn retain_equal(batch: &Batch, pairs: &mut Vec<(u32, u32)>) {
         let is_shared = (1..at.finished).contains(&position);
         if is_shared && !of_request_only.contains(&position) {
             retain_equal_values(column, pairs);
-        } else if known.contains(&position) {
+        } else if at.known.contains(&position) {
             pairs.retain(|&(request, response)| {
                 let (request, response) = (request as usize, response as usize);
                 match has_known.at(request) {
@@ -251,12 +252,11 @@ impl<'a> Nulls<'a> {
 }
 
 /// Which requests have columns that are known at their issue.
-struct KnownAtIssue<'a>([Nulls<'a>; 3]);
+struct KnownAtIssue<'a>([Nulls<'a>; KNOWN.len()]);
 
 impl<'a> KnownAtIssue<'a> {
     fn of(batch: &'a Batch) -> KnownAtIssue<'a> {
-        let known = [AT.wait, AT.in_flight, AT.seek];
-        KnownAtIssue(known.map(|at| Nulls::of(&batch.columns[at])))
+        KnownAtIssue(AT.known.map(|at| Nulls::of(&batch.columns[at])))
     }
 
     fn at(&self, request: usize) -> bool {

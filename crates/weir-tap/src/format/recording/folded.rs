@@ -4,8 +4,8 @@
 //! request as well: that one has the instant `issue_ts`, type `Q`, `agent_ts` and `monitor_ts` of
 //! [`REQUEST_AGENT_TS`] and [`REQUEST_MONITOR_TS`], no error, no column of a finished request, and
 //! the other columns of the response. If it is [`KNOWN_AT_ISSUE`], the request has `wait`,
-//! `in_flight` and `seek` of its response as well, as live requests do. A row of type `Q` is a
-//! request whose response is in another block, or differs.
+//! `in_flight`, `seek` and `interarrival` of its response as well, as live requests do. A row of
+//! type `Q` is a request whose response is in another block, or differs.
 //!
 //! A column that follows from others is stored as its difference from what they predict
 //! ([`DERIVED`]), which is 0 in almost every row. NULL counts as 0 in a prediction, and the
@@ -17,11 +17,13 @@
 //! | `issue_ts` | `ts` - `service`, or `ts` - `latency` if `service` is NULL |
 //! | `vsector` | `sector` |
 //! | `seek` | `sector` minus the last sector of the previous request; see below |
+//! | `interarrival` | the time of issue minus that of the previous request; see below |
 //!
 //! The previous request of a row is that of its disk with the next lower `req_id` among the rows of
-//! the block that have a `sector`. Without one, and without a `sector`, the prediction is 0. The
-//! disk is `pdisk`, or `vm` and `vdisk` if that is NULL. Of a request and a response that are two
-//! rows, the later one counts.
+//! the block that have a `sector`, or a time of issue: `issue_ts`, and `ts` of type `Q`. Without
+//! one, and without a `sector` or a time of issue, the prediction is 0. The disk is `pdisk`, or
+//! `vm` and `vdisk` if that is NULL. Of a request and a response that are two rows, the later one
+//! counts.
 //!
 //! Rows with the same value of [`BLOCK`] are a block. It is the number of events before the block,
 //! where a request and its response are two events.
@@ -32,7 +34,7 @@ use std::sync::LazyLock;
 use arrow_array::{Array, Int64Array};
 use foldhash::fast::RandomState;
 use weir_model::event::{io_schema, iostream_schema};
-use weir_model::{Column, Field, Nanos, Type};
+use weir_model::{Column, EventKind, Field, Nanos, Type};
 
 /// The column that is not 0 where a row is the row of its request as well.
 pub const REQUEST: &str = "weir.request";
@@ -48,12 +50,16 @@ pub const REQUEST_AGENT_TS: &str = "weir.request_agent_ts";
 pub const REQUEST_MONITOR_TS: &str = "weir.request_monitor_ts";
 
 /// Derived columns, each with the name of the column that has its difference.
-pub const DERIVED: [(&str, &str); 4] = [
+pub const DERIVED: [(&str, &str); 5] = [
     ("vsector", "weir.vsector"),
     ("service", "weir.service"),
     ("seek", "weir.seek"),
     ("issue_ts", "weir.issue_ts"),
+    ("interarrival", "weir.interarrival"),
 ];
+
+/// The columns of a finished request that are known at its issue.
+pub const KNOWN: [&str; 4] = ["wait", "in_flight", "seek", "interarrival"];
 
 /// The columns of the file that are no columns of `IO`, in order.
 pub static ADDED: LazyLock<Vec<Field>> = LazyLock::new(|| {
@@ -85,13 +91,15 @@ pub struct IoPositions {
     pub error: usize,
     pub vsector: usize,
     pub wait: usize,
-    pub in_flight: usize,
     pub service: usize,
     pub latency: usize,
     pub seek: usize,
+    pub interarrival: usize,
     pub issue_ts: usize,
     /// The first of the columns that only finished requests have.
     pub finished: usize,
+    /// Those of [`KNOWN`].
+    pub known: [usize; KNOWN.len()],
 }
 
 /// The positions of columns in `IO`.
@@ -111,12 +119,13 @@ pub static AT: LazyLock<IoPositions> = LazyLock::new(|| {
         error: at("error"),
         vsector: at("vsector"),
         wait: at("wait"),
-        in_flight: at("in_flight"),
         service: at("service"),
         latency: at("latency"),
         seek: at("seek"),
+        interarrival: at("interarrival"),
         issue_ts: at("issue_ts"),
         finished: iostream_schema().len(),
+        known: KNOWN.map(at),
     }
 });
 
@@ -175,57 +184,120 @@ pub fn vsectors(len: usize, sector: &Column) -> Vec<i64> {
 /// A disk: that of the host, or of a VM.
 type Disk = [Option<u32>; 3];
 
+/// What relates a request to the next one of its disk. The prediction is its start minus the end of
+/// the previous one.
+#[derive(Clone, Copy)]
+struct Link {
+    start: i64,
+    end: i64,
+}
+
 /// The last request of a disk.
+#[derive(Clone, Copy)]
 struct LastRequest {
     number: i64,
-    /// The last sector of its extent.
     end: i64,
     /// That of the previous request.
     end_before: Option<i64>,
 }
 
-/// The predictions of `seek` in a block with these columns of `IO`.
-pub fn seeks(len: usize, columns: &[Column]) -> Vec<i64> {
-    let at = &*AT;
-    let [number, sector, sectors] =
-        [at.req_id, at.sector, at.sectors].map(|at| columns[at].int_values());
-    let text = |at: usize, row: usize| match &columns[at] {
+/// The rows of a block in order of their requests.
+pub struct RequestOrder {
+    rows: Vec<OrderedRow>,
+    disks: usize,
+}
+
+/// A row of a block.
+struct OrderedRow {
+    number: i64,
+    row: u32,
+    /// Its disk, numbered from 0.
+    disk: u32,
+}
+
+impl RequestOrder {
+    /// The order of a block of `len` rows with these columns of `IO`.
+    pub fn of(len: usize, columns: &[Column]) -> RequestOrder {
+        let at = &*AT;
+        let number = columns[at.req_id].int_values();
+        let mut disks: HashMap<Disk, u32, RandomState> = HashMap::default();
+        let name = |at: usize, row: usize| text(&columns[at], row);
+        let mut ordered = |row: usize| {
+            let disk = match name(at.pdisk, row) {
+                None => [None, name(at.vm, row), name(at.vdisk, row)],
+                pdisk => [pdisk, None, None],
+            };
+            let next = disks.len() as u32;
+            OrderedRow {
+                number: number.or_zero(row),
+                row: row as u32,
+                disk: *disks.entry(disk).or_insert(next),
+            }
+        };
+        let mut rows: Vec<OrderedRow> = (0..len).map(&mut ordered).collect();
+        rows.sort_by_key(|row| (row.number, row.row));
+        RequestOrder {
+            rows,
+            disks: disks.len(),
+        }
+    }
+
+    /// The predictions of `seek`.
+    pub fn seeks(&self, columns: &[Column]) -> Vec<i64> {
+        let [sector, sectors] = [AT.sector, AT.sectors].map(|at| columns[at].int_values());
+        self.from_previous(|row| {
+            let start = sector.get(row)?;
+            let end = start.wrapping_add(sectors.or_zero(row)).wrapping_sub(1);
+            Some(Link { start, end })
+        })
+    }
+
+    /// The predictions of `interarrival`, of rows at the instants `ts`.
+    pub fn interarrivals(&self, ts: &[Nanos], columns: &[Column]) -> Vec<i64> {
+        let issued = columns[AT.issue_ts].int_values();
+        let [request, ..] = EventKind::ALL.map(|kind| kind.symbol().id());
+        self.from_previous(|row| {
+            let start = match text(&columns[AT.kind], row) == Some(request) {
+                true => ts[row],
+                false => issued.get(row)?,
+            };
+            Some(Link { start, end: start })
+        })
+    }
+
+    /// Of each row with a link, its start minus the end of the previous one of its disk.
+    fn from_previous(&self, link: impl Fn(usize) -> Option<Link>) -> Vec<i64> {
+        let mut disks: Vec<Option<LastRequest>> = vec![None; self.disks];
+        let mut predicted = vec![0; self.rows.len()];
+        for ordered in &self.rows {
+            let row = ordered.row as usize;
+            let Some(Link { start, end }) = link(row) else {
+                continue;
+            };
+            let last = &mut disks[ordered.disk as usize];
+            let before = match last {
+                // A request and its response that are two rows.
+                Some(last) if last.number == ordered.number => last.end_before,
+                Some(last) => Some(last.end),
+                None => None,
+            };
+            if let Some(before) = before {
+                predicted[row] = start.wrapping_sub(before);
+            }
+            *last = Some(LastRequest {
+                number: ordered.number,
+                end,
+                end_before: before,
+            });
+        }
+        predicted
+    }
+}
+
+/// The text of a row, by its symbol.
+fn text(column: &Column, row: usize) -> Option<u32> {
+    match column {
         Column::Text(ids) if ids.is_valid(row) => Some(ids.value(row)),
         _ => None,
-    };
-    let disk = |row: usize| -> Disk {
-        match text(at.pdisk, row) {
-            None => [None, text(at.vm, row), text(at.vdisk, row)],
-            pdisk => [pdisk, None, None],
-        }
-    };
-    let mut order: Vec<(i64, u32)> = (0..len)
-        .map(|row| (number.or_zero(row), row as u32))
-        .collect();
-    order.sort();
-    let mut disks: HashMap<Disk, Option<LastRequest>, RandomState> = HashMap::default();
-    let mut predicted = vec![0; len];
-    for (number, row) in order {
-        let row = row as usize;
-        let Some(first) = sector.get(row) else {
-            continue;
-        };
-        let end = first.wrapping_add(sectors.or_zero(row)).wrapping_sub(1);
-        let last = disks.entry(disk(row)).or_default();
-        let before = match &*last {
-            // A request and its response that are two rows.
-            Some(last) if last.number == number => last.end_before,
-            Some(last) => Some(last.end),
-            None => None,
-        };
-        if let Some(before) = before {
-            predicted[row] = first.wrapping_sub(before);
-        }
-        *last = Some(LastRequest {
-            number,
-            end,
-            end_before: before,
-        });
     }
-    predicted
 }

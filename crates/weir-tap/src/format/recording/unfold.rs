@@ -8,8 +8,8 @@ use arrow_select::concat::concat;
 use weir_model::{Batch, Column, EventKind, Nanos};
 
 use super::folded::{
-    AT, BLOCK, KNOWN_AT_ISSUE, REQUEST, REQUEST_AGENT_TS, REQUEST_MONITOR_TS, added, issues,
-    restored, seeks, services, stored_as, vsectors,
+    AT, BLOCK, KNOWN_AT_ISSUE, REQUEST, REQUEST_AGENT_TS, REQUEST_MONITOR_TS, RequestOrder, added,
+    issues, restored, services, stored_as, vsectors,
 };
 use super::rows::Row;
 
@@ -40,8 +40,10 @@ pub fn needed(names: &mut Vec<&str>, with_requests: bool) {
     }
     // A column after those that are predicted from it.
     let of_disk = &["sector", "sectors", "req_id", "pdisk", "vm", "vdisk", BLOCK][..];
+    let of_order = &["type", "issue_ts", "req_id", "pdisk", "vm", "vdisk", BLOCK][..];
     let predicted_from = [
         ("seek", of_disk),
+        ("interarrival", of_order),
         ("vsector", &["sector"]),
         ("issue_ts", &["service", "latency"]),
         ("service", &["latency", "wait"]),
@@ -55,7 +57,7 @@ pub fn needed(names: &mut Vec<&str>, with_requests: bool) {
 }
 
 /// Restores the derived columns among `own`, the columns of `IO` of these rows, from the columns
-/// `of_file`; that of `seek` only if the rows are a block.
+/// `of_file`; those of `seek` and `interarrival` only if the rows are a block.
 pub fn derive(own: &mut [Column], of_file: &[Column], ts: &[Nanos], is_block: bool) {
     let (at, len) = (&*AT, ts.len());
     let difference = |name: &str| &of_file[added(name)];
@@ -72,9 +74,17 @@ pub fn derive(own: &mut [Column], of_file: &[Column], ts: &[Nanos], is_block: bo
         let predicted = issues(ts, &own[at.service], &own[at.latency]);
         own[at.issue_ts] = restored(difference("weir.issue_ts"), &predicted);
     }
-    if is_block && is_stored("weir.seek") {
-        let predicted = seeks(len, own);
-        own[at.seek] = restored(difference("weir.seek"), &predicted);
+    let [seek, interarrival] = ["weir.seek", "weir.interarrival"].map(is_stored);
+    if !is_block || !(seek || interarrival) {
+        return;
+    }
+    let order = RequestOrder::of(len, own);
+    if seek {
+        own[at.seek] = restored(difference("weir.seek"), &order.seeks(own));
+    }
+    if interarrival {
+        let predicted = order.interarrivals(ts, own);
+        own[at.interarrival] = restored(difference("weir.interarrival"), &predicted);
     }
 }
 
@@ -130,7 +140,7 @@ impl Requests {
             _ if position == at.kind => kinds(&taken, rows),
             _ if position == at.agent_ts => times(&taken, &self.agent_ts, rows),
             _ if position == at.monitor_ts => times(&taken, &self.monitor_ts, rows),
-            _ if [at.wait, at.in_flight, at.seek].contains(&position) => {
+            _ if at.known.contains(&position) => {
                 let kind = self.kind.int_values();
                 let has =
                     |row: &Row| is_own(row) || kind.get(row.at as usize) == Some(KNOWN_AT_ISSUE);

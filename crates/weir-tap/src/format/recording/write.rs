@@ -45,10 +45,11 @@ const WHOLE_FOOTERS_BYTES: usize = 1 << 20;
 const WHOLE_FOOTERS_SHARE: usize = 32;
 
 /// Columns of numbers that seldom repeat: delta encoding is faster and smaller than a dictionary.
-const DELTA_CODED: [&str; 16] = [
+const DELTA_CODED: [&str; 18] = [
     "ts",
     "issue_ts",
     "seek",
+    "interarrival",
     "agent_ts",
     "monitor_ts",
     REQUEST_AGENT_TS,
@@ -59,6 +60,7 @@ const DELTA_CODED: [&str; 16] = [
     "weir.service",
     "weir.seek",
     "weir.issue_ts",
+    "weir.interarrival",
     "req_id",
     "sector",
     "service",

@@ -246,6 +246,7 @@ fn load_with_each_scheduler(watched: &mut Watched) -> i64 {
 
 /// Aggregates of each kind that the programs keep, of every column.
 const OTHERS: &str = "max(in_flight), sum(seek), quantile(seek, 0.5), quantile(in_flight, 0.9), \
+    max(interarrival), quantile(interarrival, 0.5), \
     count(*) filter (where seek = 1), sum(merges), sum(sectors), avg(bytes), \
     quantile(latency, 0.99), quantile(wait, 0.99), max(service)";
 
@@ -263,7 +264,7 @@ fn the_same_requests_are_counted_in_each_way(watched: &mut Watched) {
         (
             "groups",
             &format!(
-                "{query} -v \"Rstream(select op, count(*), count(in_flight), count(seek), {OTHERS} from IO [range 1 s slide 1 s] where {disk} group by op)\""
+                "{query} -v \"Rstream(select op, count(*), count(in_flight), count(seek), count(interarrival), {OTHERS} from IO [range 1 s slide 1 s] where {disk} group by op)\""
             ),
         ),
         (
@@ -291,21 +292,27 @@ fn the_same_requests_are_counted_in_each_way(watched: &mut Watched) {
     assert_eq!(large.lines().count(), 1 + 60, "{large}");
 
     let mut groups: BTreeMap<String, i64> = BTreeMap::new();
-    let mut related = [0; 2];
+    let mut related = [0; 3];
     for line in watched.output("groups").lines().skip(1) {
         let words: Vec<&str> = line.split(',').collect();
-        let [_, op, count, in_flight, seek, ..] = words[..] else {
+        let [_, op, count, in_flight, seek, interarrival, ..] = words[..] else {
             panic!("{line}");
         };
-        let [count, in_flight, seek] = [count, in_flight, seek].map(|n| n.parse::<i64>().unwrap());
+        let counts = [count, in_flight, seek, interarrival].map(|n| n.parse::<i64>().unwrap());
+        let [count, in_flight, seek, interarrival] = counts;
         *groups.entry(op.to_owned()).or_default() += count;
-        related = [related[0] + in_flight, related[1] + seek];
+        related = [
+            related[0] + in_flight,
+            related[1] + seek,
+            related[2] + interarrival,
+        ];
     }
     let by_op = [("r", counts.reads), ("w", counts.writes)];
     let expected: BTreeMap<String, i64> = by_op.map(|(op, n)| (op.to_owned(), n)).into();
     assert_eq!(groups, expected);
     // The first request has none before it.
-    assert_eq!(related, [counts.requests(), counts.requests() - 1]);
+    let after = counts.requests() - 1;
+    assert_eq!(related, [counts.requests(), after, after]);
     let [_, messages_of_groups, ..] = &messages;
     assert!(
         messages_of_groups.contains("requests folded"),
