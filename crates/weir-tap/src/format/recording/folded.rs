@@ -245,7 +245,7 @@ impl RequestOrder {
     /// The predictions of `seek`.
     pub fn seeks(&self, columns: &[Column]) -> Vec<i64> {
         let [sector, sectors] = [AT.sector, AT.sectors].map(|at| columns[at].int_values());
-        self.from_previous(|row| {
+        self.since_previous(|row| {
             let start = sector.get(row)?;
             let end = start.wrapping_add(sectors.or_zero(row)).wrapping_sub(1);
             Some(Link { start, end })
@@ -256,7 +256,7 @@ impl RequestOrder {
     pub fn interarrivals(&self, ts: &[Nanos], columns: &[Column]) -> Vec<i64> {
         let issued = columns[AT.issue_ts].int_values();
         let [request, ..] = EventKind::ALL.map(|kind| kind.symbol().id());
-        self.from_previous(|row| {
+        self.since_previous(|row| {
             let start = match text(&columns[AT.kind], row) == Some(request) {
                 true => ts[row],
                 false => issued.get(row)?,
@@ -266,7 +266,7 @@ impl RequestOrder {
     }
 
     /// Of each row with a link, its start minus the end of the previous one of its disk.
-    fn from_previous(&self, link: impl Fn(usize) -> Option<Link>) -> Vec<i64> {
+    fn since_previous(&self, link: impl Fn(usize) -> Option<Link>) -> Vec<i64> {
         let mut disks: Vec<Option<LastRequest>> = vec![None; self.disks];
         let mut predicted = vec![0; self.rows.len()];
         for ordered in &self.rows {
