@@ -136,8 +136,9 @@ struct CancelArgs {
     /// QueryEngine that runs the query
     #[arg(long, value_name = "ENGINE", value_enum, default_value_t = QueryEngine::Monitor)]
     on: QueryEngine,
-    /// End the job of Flink only, and not the standing query of the monitor
-    #[arg(long)]
+    /// End the job of Flink only, and not the standing query of the monitor: there is none where
+    /// agents forward themselves
+    #[arg(long, visible_alias = "agents")]
     job_only: bool,
     /// Print the response as JSON
     #[arg(short = 'j', long)]

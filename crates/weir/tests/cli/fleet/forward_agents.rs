@@ -148,6 +148,16 @@ fn flink_has_the_answer_of_a_monitor_where_agents_forward_themselves() {
     let is_back = |at: &&i64| **at > back_ms + WINDOW_MS;
     assert!(of_c(&found).keys().filter(is_back).count() >= 5);
     assert!(!of_host(&found, "d").is_empty());
+    let cancel = [
+        "fleet", "cancel", "load", "--on", "flink", "--agents", "--json",
+    ];
+    let cancelled = run(&[&cancel[..], &at].concat()).fine();
+    let cancelled: Json = serde_json::from_str(&cancelled).unwrap();
+    assert_eq!(
+        cancelled["jobs"].as_array().unwrap().len(),
+        1,
+        "{cancelled}"
+    );
 
     for forwarder in &mut forwarders[..3] {
         forwarder.signal("-TERM");
