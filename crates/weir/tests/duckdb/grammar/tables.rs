@@ -33,12 +33,11 @@ const EVENT: [(&str, Kind); 14] = [
 ];
 
 /// Those of `IO` only.
-const COMPLETED: [(&str, Kind); 7] = [
+const COMPLETED: [(&str, Kind); 6] = [
     ("wait", Kind::Duration),
     ("service", Kind::Duration),
     ("latency", Kind::Duration),
     ("in_flight", Kind::Int),
-    ("seek", Kind::Int),
     ("interarrival", Kind::Duration),
     ("issue_ts", Kind::Time),
 ];
