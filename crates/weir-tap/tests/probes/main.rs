@@ -175,6 +175,7 @@ fn int(value: &Value) -> i64 {
 const SLEEP: Duration = Duration::from_micros(500);
 
 /// The context switches of a thread that the kernel counted.
+#[derive(Debug)]
 struct Switches {
     /// Those by which it waited. Not each sleep is one: its timer may fire before the thread has
     /// left the processor.

@@ -148,9 +148,14 @@ fn tracepoints_are_paired_by_a_number() {
     let switches = thread.join().expect("it ends");
     let seen = watched.seen();
     let rows = column(&seen, at);
-    // A preempted thread is switched to without a wake-up.
+    // A preempted thread is switched to without a wake-up. A kernel that delays the dequeuing of a
+    // thread which goes to sleep may wake it up before it is switched from.
     let count = rows.len() as i64;
-    assert!((switches.voluntary..=switches.all + 2).contains(&count));
+    assert!(
+        (switches.voluntary * 9 / 10..=switches.all + 2).contains(&count),
+        "{count} rows, {switches:?}, {:?}",
+        seen.counts
+    );
     let long = rows.iter().filter(|ns| **ns >= SLEEP.as_nanos() as i64 / 2);
     assert!(2 * long.count() > rows.len(), "{rows:?}");
 }
