@@ -33,7 +33,7 @@ function ofRequests(column, title, unit, note = "") {
  * @type {Measure[]}
  */
 export const MEASURES = [
-  ofRequests("latency", "Latency", "ns"),
+  ofRequests("latency", "Latency", "ns", "lines: solid p50, dashed p99"),
   ofRequests("bytes", "Size", "B"),
   ofRequests("seek", "Seek distance", "sectors"),
   ofRequests("in_flight", "Queue depth", ""),
@@ -128,9 +128,7 @@ export function heat(context, measure, { title, condition }) {
   map.step = 1000 * context.step.seconds;
   map.names = column === "latency" ? ["p50", "p99"] : [];
   const lines = map.names.map((name) => `, quantile(latency, 0.${name.slice(1)}) as ${name}`).join("");
-  const notes = map.names.length > 0 ? ["lines: solid p50, dashed p99"] : [measure.note];
-  const legend = notes.filter((note) => note !== "").map((note) =>
-    element("div", { class: "faint" }, note));
+  const legend = measure.note === "" ? [] : [element("div", { class: "faint" }, measure.note)];
   const content = element("div", {}, map.root, ...legend, selection.root);
   return overTime(context, {
     title,

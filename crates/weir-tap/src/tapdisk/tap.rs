@@ -171,7 +171,10 @@ impl Link {
             // An older tapdisk does not know this value of groups.
             Err(ClientError::Refused(_)) if wanted.groups_have(BlockMeasure::Interarrival) => {
                 client = TapdiskClient::connect(path)?;
-                client.ask(Ask::Records(wanted.without_groups()))?
+                client.ask(Ask::Records(Wanted {
+                    folds: Vec::new(),
+                    ..wanted.clone()
+                }))?
             }
             answer => answer?,
         };

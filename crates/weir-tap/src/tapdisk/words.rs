@@ -473,14 +473,6 @@ impl FoldWord {
 }
 
 impl Wanted {
-    /// The same records, without groups.
-    pub fn without_groups(&self) -> Wanted {
-        Wanted {
-            folds: Vec::new(),
-            ..self.clone()
-        }
-    }
-
     /// Whether its groups have values of this measure.
     pub fn groups_have(&self, measure: BlockMeasure) -> bool {
         let mut calls = self.folds.iter().flat_map(|fold| &fold.calls);

@@ -437,10 +437,9 @@ impl Head {
     /// The time since the previous request; `None` for the first, and for a flush that is reported
     /// after requests that came later.
     fn arrive(&mut self, ts: Nanos) -> Option<Nanos> {
-        let last = self.last_ts.unwrap_or(ts);
-        let is_first = self.last_ts.is_none();
-        self.last_ts = Some(last.max(ts));
-        (!is_first && ts >= last).then(|| ts - last)
+        let last = self.last_ts;
+        self.last_ts = last.max(Some(ts));
+        last.filter(|last| *last <= ts).map(|last| ts - last)
     }
 
     /// Distance of `sector` from the last sector of the previous request; sets the position to the
