@@ -136,10 +136,13 @@ struct CancelArgs {
     /// QueryEngine that runs the query
     #[arg(long, value_name = "ENGINE", value_enum, default_value_t = QueryEngine::Monitor)]
     on: QueryEngine,
-    /// End the job of Flink only, and not the standing query of the monitor: there is none where
-    /// agents forward themselves
-    #[arg(long, visible_alias = "agents")]
+    /// End the job of Flink only, and not the standing query of the monitor
+    #[arg(long)]
     job_only: bool,
+    /// The job reads what agents forward themselves, as with `fleet place --agents`: the monitor
+    /// has no standing query of it
+    #[arg(long)]
+    agents: bool,
     /// Print the response as JSON
     #[arg(short = 'j', long)]
     json: bool,
@@ -183,13 +186,14 @@ pub fn run(args: &FleetCommand) -> Result<Ending, Failure> {
         Action::Backup(args) => fleet_backup::backup(args),
         Action::Restore(args) => fleet_backup::restore(args),
         Action::Cancel(args) => {
-            args.on.refuse(&args.flink, None, args.job_only)?;
+            let job_only = args.job_only || args.agents;
+            args.on.refuse(&args.flink, None, job_only)?;
             let mut answer = json!({});
             let jobs = match args.on {
                 QueryEngine::Flink => Some(fleet_flink::cancel(&args.flink, &args.name)?),
                 QueryEngine::Monitor => None,
             };
-            if !args.job_only {
+            if !job_only {
                 answer = args.fleet.connect()?.cancel(&args.name)?;
             }
             if let Some(jobs) = jobs {
