@@ -7,7 +7,7 @@ use weir_model::{Column, ColumnBuilder, Value};
 use crate::eval::{Rows, eval, eval_all};
 use crate::function::{AggregateCall, EvalError};
 use crate::plan::over::{FrameUnit, OverFunction, RowFrame};
-use crate::plan::{OrderBy, OverCall};
+use crate::plan::{OverCall, Partitioning};
 
 /// The rows of a partition, in order.
 pub(super) struct PartitionRows<'a> {
@@ -18,7 +18,7 @@ pub(super) struct PartitionRows<'a> {
     peers_end: Vec<usize>,
     /// The first row of each group of peers.
     groups: Vec<usize>,
-    /// The values of the only sort key, if it is one of integers.
+    /// The values of the only sort key, if it is one of integers and a frame compares them.
     distances: Option<Distances>,
 }
 
@@ -30,14 +30,15 @@ struct Distances {
 }
 
 impl<'a> PartitionRows<'a> {
-    /// The rows with these columns.
+    /// The rows with these columns, for these calls.
     ///
     /// # Errors
     /// When a sort key cannot be computed.
     pub fn new(
         columns: &'a [Column],
         first_peers: Vec<usize>,
-        order: &[OrderBy],
+        by: &Partitioning,
+        calls: &[OverCall],
     ) -> Result<PartitionRows<'a>, EvalError> {
         let len = first_peers.len();
         let rows = Rows { columns, len };
@@ -46,8 +47,10 @@ impl<'a> PartitionRows<'a> {
             let is_same = first_peers[row] == first_peers[row - 1];
             peers_end[row - 1] = if is_same { peers_end[row] } else { row };
         }
-        let distances = match order {
-            [key] => Distances::of(&eval(&key.expr, rows)?, key.descending),
+        let distances = match &by.order[..] {
+            [key] if calls.iter().any(|call| call.frame.has_distance()) => {
+                Distances::of(&eval(&key.expr, rows)?, key.descending)
+            }
             _ => None,
         };
         let groups = (0..len).filter(|row| first_peers[*row] == *row);
@@ -60,26 +63,22 @@ impl<'a> PartitionRows<'a> {
         })
     }
 
-    /// The result of a call for each row.
+    /// The result of a call for each of the wanted rows.
     ///
     /// # Errors
     /// When an argument or a result cannot be computed.
-    pub fn results(&self, call: &OverCall) -> Result<Column, EvalError> {
+    pub fn results(&self, call: &OverCall, wanted: Range<usize>) -> Result<Column, EvalError> {
         let len = self.rows.len;
-        let mut out = ColumnBuilder::new(call.function.returns().0, len);
+        let mut out = ColumnBuilder::new(call.function.returns().0, wanted.len());
         let number = |n: usize| Value::Int(n as i64);
         match &call.function {
-            OverFunction::RowNumber => (1..=len).for_each(|n| out.push(number(n))),
+            OverFunction::RowNumber => wanted.for_each(|row| out.push(number(row + 1))),
             OverFunction::Rank => {
-                let ranks = self.first_peers.iter();
+                let ranks = self.first_peers[wanted].iter();
                 ranks.for_each(|first| out.push(number(first + 1)));
             }
             OverFunction::DenseRank => {
-                let mut rank = 0;
-                for (row, &first) in self.first_peers.iter().enumerate() {
-                    rank += usize::from(first == row);
-                    out.push(number(rank));
-                }
+                wanted.for_each(|row| out.push(number(self.group(row) + 1)));
             }
             OverFunction::Ntile(parts) => {
                 let parts = usize::try_from(*parts).unwrap_or(usize::MAX);
@@ -90,21 +89,21 @@ impl<'a> PartitionRows<'a> {
                     None => row / (size + 1),
                     Some(after) => longer + after / size.max(1),
                 };
-                (0..len).for_each(|row| out.push(number(part(row) + 1)));
+                wanted.for_each(|row| out.push(number(part(row) + 1)));
             }
             OverFunction::PercentRank => {
                 let others = len.saturating_sub(1).max(1) as f64;
-                let before = self.first_peers.iter();
+                let before = self.first_peers[wanted].iter();
                 before.for_each(|before| out.push(Value::Float(*before as f64 / others)));
             }
             OverFunction::CumeDist => {
-                let ends = self.peers_end.iter();
+                let ends = self.peers_end[wanted].iter();
                 ends.for_each(|end| out.push(Value::Float(*end as f64 / len as f64)));
             }
             OverFunction::Nth(value, n) => {
                 let values = eval(value, self.rows)?;
                 let skipped = usize::try_from(*n - 1).unwrap_or(usize::MAX);
-                for row in 0..len {
+                for row in wanted {
                     let nth = self.frame(call.frame, row).nth(skipped);
                     out.push(nth.map_or(Value::Null, |at| values.value(at)));
                 }
@@ -116,7 +115,7 @@ impl<'a> PartitionRows<'a> {
             } => {
                 let values = eval(value, self.rows)?;
                 let defaults = default.as_ref().map(|d| eval(d, self.rows)).transpose()?;
-                for row in 0..len {
+                for row in wanted {
                     let other = (row as i64).checked_add(*rows);
                     let other = other.and_then(|at| usize::try_from(at).ok());
                     out.push(match (other.filter(|at| *at < len), &defaults) {
@@ -129,7 +128,7 @@ impl<'a> PartitionRows<'a> {
             OverFunction::First(value) | OverFunction::Last(value) => {
                 let values = eval(value, self.rows)?;
                 let is_first = matches!(call.function, OverFunction::First(_));
-                for row in 0..len {
+                for row in wanted {
                     let frame = self.frame(call.frame, row);
                     out.push(match (frame.is_empty(), is_first) {
                         (true, _) => Value::Null,
@@ -139,18 +138,19 @@ impl<'a> PartitionRows<'a> {
                 }
             }
             OverFunction::Aggregate(aggregate) => {
-                self.aggregate(aggregate, call.frame, &mut out)?;
+                self.aggregate(aggregate, call.frame, wanted, &mut out)?;
             }
         }
         Ok(out.finish())
     }
 
-    /// An aggregate over the frame of each row. Both ends of the frame only move forward, so that
+    /// An aggregate over the frame of each wanted row. Both ends of the frame only move forward, so that
     /// each row is inserted and retracted once.
     fn aggregate(
         &self,
         call: &AggregateCall,
         frame: RowFrame,
+        wanted: Range<usize>,
         out: &mut ColumnBuilder,
     ) -> Result<(), EvalError> {
         let args = eval_all(&call.args, self.rows)?;
@@ -158,7 +158,7 @@ impl<'a> PartitionRows<'a> {
         state.resize(1);
         let mut held = 0..0;
         let mut unread = ColumnBuilder::new(call.ty, 0);
-        for row in 0..self.rows.len {
+        for row in wanted {
             let frame = self.frame(frame, row);
             if frame.start >= held.end || frame.start < held.start || frame.end < held.end {
                 state.clear(0);
@@ -192,6 +192,11 @@ impl<'a> PartitionRows<'a> {
         start..end.max(start)
     }
 
+    /// The number of the group of peers of a row, from 0.
+    fn group(&self, row: usize) -> usize {
+        self.groups.partition_point(|first| *first <= row) - 1
+    }
+
     /// The first row at a distance from a row, or with `past` the first one past it.
     fn bound(&self, unit: FrameUnit, row: usize, by: i64, past: bool) -> usize {
         match (unit, by, &self.distances) {
@@ -201,8 +206,8 @@ impl<'a> PartitionRows<'a> {
                 usize::try_from(at).unwrap_or(0).min(self.rows.len)
             }
             (FrameUnit::Groups, ..) => {
-                let own = self.groups.partition_point(|first| *first <= row) as i64 - 1;
-                let group = own.saturating_add(by).saturating_add(i64::from(past));
+                let group = self.group(row) as i64;
+                let group = group.saturating_add(by).saturating_add(i64::from(past));
                 match usize::try_from(group) {
                     Ok(group) => *self.groups.get(group).unwrap_or(&self.rows.len),
                     Err(_) => 0,

@@ -1,23 +1,31 @@
 //! Window functions: each row of a relation with values computed from its partition.
 //!
-//! The rows of a partition are kept in order. At each instant that changes it, all of its results
-//! are computed again and compared with those emitted before; rows whose results are unchanged are
-//! not emitted. This takes time in proportion to the partition's rows at each such instant.
+//! The rows of a partition are kept in order. At each instant that changes it, results are computed
+//! again and compared with those emitted before; rows whose results are unchanged are not emitted.
+//!
+//! Results that depend on a known number of rows before and after ([`Reach`]: `lag`, `lead`, frames
+//! of ROWS) are computed for the rows around the changed ones only, once as they were and once as
+//! they are. All others are computed for the whole partition, which takes time in proportion to its
+//! rows at each such instant.
 
 mod frame;
+mod partition;
+mod reach;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use weir_model::{Batch, Column, Schema, Type};
 
 use self::frame::PartitionRows;
-use super::sort_key::sort_key;
+use self::partition::{Entry, Partition, Shown, Stretch};
+use self::reach::Reach;
+use super::sort_key::{SortKey, sort_key};
 use crate::eval::{Rows, eval_all};
 use crate::expr::Expr;
 use crate::function::EvalError;
 use crate::operator::{Operator, Span};
 use crate::plan::{OverCall, Partitioning};
-use crate::synopsis::gather::{column_bytes, concat_batches, take_of_two, whole_instants};
+use crate::synopsis::gather::{concat, concat_batches, take_of_two, whole_instants};
 use crate::synopsis::keys::KeyPacker;
 use crate::synopsis::slots::Slots;
 use crate::synopsis::table::KeyTable;
@@ -26,6 +34,8 @@ use crate::synopsis::table::KeyTable;
 pub(super) struct Over {
     by: Partitioning,
     calls: Vec<OverCall>,
+    /// Of all calls; `None` if a result depends on the whole partition.
+    reach: Option<Reach>,
     packer: KeyPacker,
     /// The number of each partition.
     numbers: KeyTable,
@@ -37,47 +47,6 @@ pub(super) struct Over {
 
 /// Bytes of a row beside those of its sort key and its columns.
 const ROW_BYTES: usize = 80;
-
-#[derive(Default)]
-struct Partition {
-    /// Its rows by sort key.
-    entries: BTreeMap<Vec<u8>, Entry>,
-    /// Those whose last copy was retracted in the current instant.
-    retracted: Vec<Vec<u8>>,
-    shown: Shown,
-}
-
-struct Entry {
-    slot: u32,
-    count: i64,
-    /// How many bytes of the sort key are equal among peers.
-    order_len: usize,
-}
-
-/// What was emitted of a partition.
-#[derive(Default)]
-struct Shown {
-    /// The rows in order, copies as often as there are.
-    slots: Vec<u32>,
-    /// The results of each call.
-    results: Vec<Column>,
-}
-
-impl Shown {
-    fn bytes(&self) -> usize {
-        self.slots.capacity() * 4 + self.results.iter().map(column_bytes).sum::<usize>()
-    }
-
-    /// The copies of each row: its slot, the position of the first one, and their number.
-    fn runs(&self) -> impl Iterator<Item = (u32, usize, usize)> + '_ {
-        let mut start = 0;
-        self.slots.chunk_by(|a, b| a == b).map(move |copies| {
-            let first = start;
-            start += copies.len();
-            (copies[0], first, copies.len())
-        })
-    }
-}
 
 /// Changes of the result: slots, weights, and positions among the old results and then the new.
 #[derive(Default)]
@@ -133,6 +102,7 @@ impl Over {
         Over {
             by: by.clone(),
             calls: calls.to_vec(),
+            reach: Reach::of(calls),
             numbers: KeyTable::new(packer.width()),
             packer,
             partitions: Vec::new(),
@@ -160,14 +130,14 @@ impl Over {
         }
         let by: Vec<Expr> = self.by.order.iter().map(|key| key.expr.clone()).collect();
         let sort_by = eval_all(&by, rows)?;
-        let mut changed = BTreeSet::new();
+        // The changes of one instant.
+        let mut changes: BTreeMap<u32, Vec<(usize, SortKey)>> = BTreeMap::new();
         for (row, &number) in numbers.iter().enumerate() {
-            self.change(number, batch, &sort_by, row);
-            changed.insert(number);
+            let key = sort_key(&self.by.order, &sort_by, &batch.columns, row);
+            changes.entry(number).or_default().push((row, key));
             if batch.ts.get(row + 1) != Some(&batch.ts[row]) {
-                for number in std::mem::take(&mut changed) {
-                    self.discard_retracted(number);
-                    out.extend(self.show(number, batch.ts[row])?);
+                for (number, changed) in std::mem::take(&mut changes) {
+                    out.extend(self.change(number, batch, changed)?);
                 }
             }
         }
@@ -183,10 +153,47 @@ impl Over {
         Ok(())
     }
 
+    /// Inserts and retracts rows of a partition at one instant; the results that changed.
+    fn change(
+        &mut self,
+        number: u32,
+        batch: &Batch,
+        changed: Vec<(usize, SortKey)>,
+    ) -> Result<Option<Batch>, EvalError> {
+        let ts = batch.ts[changed[0].0];
+        let around = self.reach.map(|reach| {
+            let mut keys: Vec<Vec<u8>> = changed.iter().map(|(_, key)| key.bytes.clone()).collect();
+            keys.sort_unstable();
+            keys.dedup();
+            (reach, keys)
+        });
+        let old = match &around {
+            Some((reach, keys)) => {
+                let entries = &self.partitions[number as usize].entries;
+                self.compute(reach.around(entries, keys))?
+            }
+            None => std::mem::take(&mut self.partitions[number as usize].shown),
+        };
+        for (row, key) in changed {
+            self.change_row(number, batch, row, key);
+        }
+        self.discard_retracted(number);
+        let entries = &self.partitions[number as usize].entries;
+        let new = self.compute(match &around {
+            Some((reach, keys)) => reach.around(entries, keys),
+            None => vec![Stretch::of(entries.iter(), |_| true)],
+        })?;
+        let changes = self.changes(&old, &new, ts);
+        if around.is_none() {
+            self.bytes = self.bytes + new.bytes() - old.bytes();
+            self.partitions[number as usize].shown = new;
+        }
+        Ok(changes)
+    }
+
     /// Inserts or retracts a row.
-    fn change(&mut self, number: u32, batch: &Batch, sort_by: &[Column], row: usize) {
+    fn change_row(&mut self, number: u32, batch: &Batch, row: usize, key: SortKey) {
         let partition = &mut self.partitions[number as usize];
-        let key = sort_key(&self.by.order, sort_by, &batch.columns, row);
         let weight = batch.weight(row);
         if let Some(entry) = partition.entries.get_mut(&key.bytes) {
             entry.count += weight;
@@ -219,45 +226,43 @@ impl Over {
         }
     }
 
-    /// Computes the results of a partition and emits those that changed.
-    fn show(&mut self, number: u32, ts: i64) -> Result<Option<Batch>, EvalError> {
-        let partition = &mut self.partitions[number as usize];
-        let mut slots = Vec::new();
-        let mut peers: Vec<usize> = Vec::new();
-        let mut before: Option<&[u8]> = None;
-        for (key, entry) in &partition.entries {
-            let order = &key[..entry.order_len];
-            let first_peer = match peers.last() {
-                Some(&first) if before == Some(order) => first,
-                _ => slots.len(),
-            };
-            let copies = usize::try_from(entry.count).unwrap_or(0);
-            slots.extend(std::iter::repeat_n(entry.slot, copies));
-            peers.resize(slots.len(), first_peer);
-            before = Some(order);
+    /// The wanted results of the stretches, one after the other.
+    fn compute(&self, stretches: Vec<Stretch>) -> Result<Shown, EvalError> {
+        let mut shown = Shown::default();
+        let mut results: Vec<Vec<Column>> = vec![Vec::new(); self.calls.len()];
+        for stretch in stretches {
+            let columns = self.rows.gather(&stretch.slots);
+            let rows = PartitionRows::new(&columns, stretch.first_peers, &self.by, &self.calls)?;
+            for (results, call) in results.iter_mut().zip(&self.calls) {
+                results.push(rows.results(call, stretch.wanted.clone())?);
+            }
+            shown.slots.extend(&stretch.slots[stretch.wanted]);
         }
-        let columns = self.rows.gather(&slots);
-        let rows = PartitionRows::new(&columns, peers, &self.by.order)?;
-        let results = self.calls.iter().map(|call| rows.results(call));
-        let results: Vec<Column> = results.collect::<Result<_, _>>()?;
-        let new = Shown { slots, results };
-        let changes = Changes::between(&partition.shown, &new);
-        self.bytes = self.bytes + new.bytes() - partition.shown.bytes();
-        let old = std::mem::replace(&mut partition.shown, new);
-        if changes.slots.is_empty() {
-            return Ok(None);
-        }
-        let new_results = &partition.shown.results;
-        let results = (0..self.calls.len()).map(|call| match old.results.get(call) {
-            Some(old) => take_of_two(old, &new_results[call], &changes.results),
-            None => take_of_two(&Column::Nulls(0), &new_results[call], &changes.results),
+        let joined = results.into_iter().map(|mut parts| match parts.len() {
+            0 => Column::Nulls(0),
+            1 => parts.remove(0),
+            _ => concat(&parts.iter().collect::<Vec<_>>()),
         });
-        let columns = self.rows.gather(&changes.slots);
-        Ok(Some(Batch {
+        shown.results = joined.collect();
+        Ok(shown)
+    }
+
+    /// The changes from `old` to `new` at an instant, if there are any.
+    fn changes(&self, old: &Shown, new: &Shown, ts: i64) -> Option<Batch> {
+        let changes = Changes::between(old, new);
+        if changes.slots.is_empty() {
+            return None;
+        }
+        let results = new.results.iter().enumerate().map(|(call, new)| {
+            let old = old.results.get(call).unwrap_or(&Column::Nulls(0));
+            take_of_two(old, new, &changes.results)
+        });
+        let columns = self.rows.gather(&changes.slots).into_iter();
+        Some(Batch {
             ts: vec![ts; changes.slots.len()].into(),
-            columns: columns.into_iter().chain(results).collect(),
+            columns: columns.chain(results).collect(),
             weights: Some(changes.weights.into()),
-        }))
+        })
     }
 }
 
