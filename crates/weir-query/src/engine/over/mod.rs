@@ -8,14 +8,16 @@
 //! they are. All others are computed for the whole partition, which takes time in proportion to its
 //! rows at each such instant.
 
+mod changes;
 mod frame;
 mod partition;
 mod reach;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::BTreeSet;
 
 use weir_model::{Batch, Column, Schema, Type};
 
+use self::changes::{Changes, Exchanged};
 use self::frame::PartitionRows;
 use self::partition::{Entry, Partition, Shown, Stretch};
 use self::reach::Reach;
@@ -25,7 +27,7 @@ use crate::expr::Expr;
 use crate::function::EvalError;
 use crate::operator::{Operator, Span};
 use crate::plan::{OverCall, Partitioning};
-use crate::synopsis::gather::{concat, concat_batches, take_of_two, whole_instants};
+use crate::synopsis::gather::{concat, concat_batches, whole_instants};
 use crate::synopsis::keys::KeyPacker;
 use crate::synopsis::slots::Slots;
 use crate::synopsis::table::KeyTable;
@@ -48,50 +50,12 @@ pub(super) struct Over {
 /// Bytes of a row beside those of its sort key and its columns.
 const ROW_BYTES: usize = 80;
 
-/// Changes of the result: slots, weights, and positions among the old results and then the new.
-#[derive(Default)]
-struct Changes {
-    slots: Vec<u32>,
-    weights: Vec<i64>,
-    results: Vec<u32>,
-}
-
-impl Changes {
-    fn push(&mut self, slot: u32, weight: i64, result: usize) {
-        self.slots.push(slot);
-        self.weights.push(weight);
-        self.results.push(result as u32);
-    }
-
-    /// The changes from `old` to `new`.
-    fn between(old: &Shown, new: &Shown) -> Changes {
-        let mut changes = Changes::default();
-        let mut before: HashMap<u32, (usize, usize)> = HashMap::new();
-        before.extend(old.runs().map(|(slot, first, len)| (slot, (first, len))));
-        let same = |a: usize, b: usize| {
-            let mut pairs = old.results.iter().zip(&new.results);
-            pairs.all(|(old, new)| old.value(a) == new.value(b))
-        };
-        for (slot, first, len) in new.runs() {
-            let (old_first, old_len) = before.remove(&slot).unwrap_or_default();
-            for copy in 0..len.max(old_len) {
-                let (old_at, new_at) = (old_first + copy, first + copy);
-                if copy < len.min(old_len) && same(old_at, new_at) {
-                    continue;
-                }
-                if copy < old_len {
-                    changes.push(slot, -1, old_at);
-                }
-                if copy < len {
-                    changes.push(slot, 1, old.slots.len() + new_at);
-                }
-            }
-        }
-        for (slot, first, len) in old.runs().filter(|(slot, ..)| before.contains_key(slot)) {
-            (first..first + len).for_each(|at| changes.push(slot, -1, at));
-        }
-        changes
-    }
+/// A row of the input that is inserted or retracted.
+struct InputRow {
+    partition: u32,
+    /// Its position in the batch.
+    at: usize,
+    key: SortKey,
 }
 
 impl Over {
@@ -111,7 +75,7 @@ impl Over {
         }
     }
 
-    fn update(&mut self, batch: &Batch, out: &mut Vec<Batch>) -> Result<(), EvalError> {
+    fn update(&mut self, batch: &Batch) -> Result<Option<Batch>, EvalError> {
         let rows = Rows {
             columns: &batch.columns,
             len: batch.len(),
@@ -130,17 +94,23 @@ impl Over {
         }
         let by: Vec<Expr> = self.by.order.iter().map(|key| key.expr.clone()).collect();
         let sort_by = eval_all(&by, rows)?;
-        // The changes of one instant.
-        let mut changes: BTreeMap<u32, Vec<(usize, SortKey)>> = BTreeMap::new();
-        for (row, &number) in numbers.iter().enumerate() {
-            let key = sort_key(&self.by.order, &sort_by, &batch.columns, row);
-            changes.entry(number).or_default().push((row, key));
-            if batch.ts.get(row + 1) != Some(&batch.ts[row]) {
-                for (number, changed) in std::mem::take(&mut changes) {
-                    out.extend(self.change(number, batch, changed)?);
+        let mut changes = Changes::of(&self.calls);
+        // Those of one instant.
+        let mut rows: Vec<InputRow> = Vec::new();
+        for (at, &partition) in numbers.iter().enumerate() {
+            let key = sort_key(&self.by.order, &sort_by, &batch.columns, at);
+            rows.push(InputRow { partition, at, key });
+            if batch.ts.get(at + 1) != Some(&batch.ts[at]) {
+                rows.sort_unstable_by(|a, b| {
+                    (a.partition, &a.key.bytes).cmp(&(b.partition, &b.key.bytes))
+                });
+                for rows in rows.chunk_by(|a, b| a.partition == b.partition) {
+                    self.change(batch, rows, &mut changes)?;
                 }
+                rows.clear();
             }
         }
+        let changes = changes.finish(&self.rows);
         if !keys.is_empty() {
             for number in BTreeSet::from_iter(numbers) {
                 if self.partitions[number as usize].entries.is_empty() {
@@ -150,80 +120,77 @@ impl Over {
             self.numbers.recycle();
         }
         self.rows.recycle();
-        Ok(())
+        Ok(changes)
     }
 
-    /// Inserts and retracts rows of a partition at one instant; the results that changed.
+    /// Inserts and retracts rows of a partition at one instant, in the order of their sort keys.
     fn change(
         &mut self,
-        number: u32,
         batch: &Batch,
-        changed: Vec<(usize, SortKey)>,
-    ) -> Result<Option<Batch>, EvalError> {
-        let ts = batch.ts[changed[0].0];
+        rows: &[InputRow],
+        changes: &mut Changes,
+    ) -> Result<(), EvalError> {
+        let number = rows[0].partition as usize;
         let around = self.reach.map(|reach| {
-            let mut keys: Vec<Vec<u8>> = changed.iter().map(|(_, key)| key.bytes.clone()).collect();
-            keys.sort_unstable();
+            let mut keys: Vec<&[u8]> = rows.iter().map(|row| &row.key.bytes[..]).collect();
             keys.dedup();
             (reach, keys)
         });
         let old = match &around {
             Some((reach, keys)) => {
-                let entries = &self.partitions[number as usize].entries;
-                self.compute(reach.around(entries, keys))?
+                self.compute(reach.around(&self.partitions[number].entries, keys))?
             }
-            None => std::mem::take(&mut self.partitions[number as usize].shown),
+            None => std::mem::take(&mut self.partitions[number].shown),
         };
-        for (row, key) in changed {
-            self.change_row(number, batch, row, key);
-        }
-        self.discard_retracted(number);
-        let entries = &self.partitions[number as usize].entries;
+        let exchanged = self.exchange(batch, rows);
+        let entries = &self.partitions[number].entries;
         let new = self.compute(match &around {
             Some((reach, keys)) => reach.around(entries, keys),
             None => vec![Stretch::of(entries.iter(), |_| true)],
         })?;
-        let changes = self.changes(&old, &new, ts);
+        changes.add(batch.ts[rows[0].at], &old, &new, &exchanged);
         if around.is_none() {
             self.bytes = self.bytes + new.bytes() - old.bytes();
-            self.partitions[number as usize].shown = new;
+            self.partitions[number].shown = new;
         }
-        Ok(changes)
+        Ok(())
     }
 
-    /// Inserts or retracts a row.
-    fn change_row(&mut self, number: u32, batch: &Batch, row: usize, key: SortKey) {
-        let partition = &mut self.partitions[number as usize];
-        let weight = batch.weight(row);
-        if let Some(entry) = partition.entries.get_mut(&key.bytes) {
-            entry.count += weight;
-            if entry.count == 0 {
-                partition.retracted.push(key.bytes);
+    /// Inserts and retracts rows of a partition.
+    fn exchange(&mut self, batch: &Batch, rows: &[InputRow]) -> Exchanged {
+        let entries = &mut self.partitions[rows[0].partition as usize].entries;
+        let mut exchanged = Exchanged::default();
+        for row in rows {
+            let (key, weight) = (&row.key, batch.weight(row.at));
+            if let Some(entry) = entries.get_mut(&key.bytes) {
+                entry.count += weight;
+                continue;
             }
-            return;
+            let slot = self.rows.reserve(1)[0];
+            let columns = batch.columns.iter().map(|c| c.slice(row.at, 1));
+            let columns: Vec<Column> = columns.collect();
+            self.rows.write(&[slot], &columns);
+            self.bytes += key.bytes.len() + ROW_BYTES;
+            let entry = Entry {
+                slot,
+                count: weight,
+                order_len: key.order_len,
+            };
+            entries.insert(key.bytes.clone(), entry);
+            exchanged.inserted.push(slot);
         }
-        let slot = self.rows.reserve(1)[0];
-        let columns: Vec<Column> = batch.columns.iter().map(|c| c.slice(row, 1)).collect();
-        self.rows.write(&[slot], &columns);
-        self.bytes += key.bytes.len() + ROW_BYTES;
-        let entry = Entry {
-            slot,
-            count: weight,
-            order_len: key.order_len,
-        };
-        partition.entries.insert(key.bytes, entry);
-    }
-
-    /// Discards the rows that were retracted in this instant and not inserted again.
-    fn discard_retracted(&mut self, number: u32) {
-        let partition = &mut self.partitions[number as usize];
-        for key in std::mem::take(&mut partition.retracted) {
-            if let Some(entry) = partition.entries.get(&key).filter(|e| e.count == 0) {
+        // A row may be retracted and inserted again at one instant.
+        for row in rows {
+            let key = &row.key.bytes;
+            if entries.get(key).is_some_and(|entry| entry.count == 0) {
+                let entry = entries.remove(key).expect("it was found");
                 self.rows.retire(entry.slot);
-                partition.entries.remove(&key);
                 self.bytes -= key.len() + ROW_BYTES;
+                exchanged.retracted.push(entry.slot);
             }
         }
+        exchanged.sort();
+        exchanged
     }
 
     /// The wanted results of the stretches, one after the other.
@@ -246,31 +213,13 @@ impl Over {
         shown.results = joined.collect();
         Ok(shown)
     }
-
-    /// The changes from `old` to `new` at an instant, if there are any.
-    fn changes(&self, old: &Shown, new: &Shown, ts: i64) -> Option<Batch> {
-        let changes = Changes::between(old, new);
-        if changes.slots.is_empty() {
-            return None;
-        }
-        let results = new.results.iter().enumerate().map(|(call, new)| {
-            let old = old.results.get(call).unwrap_or(&Column::Nulls(0));
-            take_of_two(old, new, &changes.results)
-        });
-        let columns = self.rows.gather(&changes.slots).into_iter();
-        Some(Batch {
-            ts: vec![ts; changes.slots.len()].into(),
-            columns: columns.chain(results).collect(),
-            weights: Some(changes.weights.into()),
-        })
-    }
 }
 
 impl Operator for Over {
     fn step(&mut self, inputs: &[&[Batch]], _: Span) -> Result<Vec<Batch>, EvalError> {
         let mut out = Vec::new();
         for batch in whole_instants(inputs[0]) {
-            self.update(&batch, &mut out)?;
+            out.extend(self.update(&batch)?);
         }
         Ok(match out.len() {
             0 | 1 => out,

@@ -10,8 +10,6 @@ use crate::synopsis::gather::column_bytes;
 #[derive(Default)]
 pub(super) struct Partition {
     pub entries: Entries,
-    /// Those whose last copy was retracted in the current instant.
-    pub retracted: Vec<Vec<u8>>,
     /// What was emitted, where results depend on the whole partition.
     pub shown: Shown,
 }

@@ -39,9 +39,9 @@ impl Reach {
     ///
     /// They are the same rows before and after the change, except for the changed ones: between a
     /// row and the nearest changed one there are only rows that are in the partition at both times.
-    pub fn around(self, entries: &Entries, changed: &[Vec<u8>]) -> Vec<Stretch> {
+    pub fn around(self, entries: &Entries, changed: &[&[u8]]) -> Vec<Stretch> {
         let mut spans: Vec<(&[u8], &[u8])> = Vec::new();
-        for key in changed.iter().map(Vec::as_slice) {
+        for &key in changed {
             let first = farthest(before(entries, key).rev(), self.after).unwrap_or(key);
             let last = farthest(after(entries, key), self.before).unwrap_or(key);
             match spans.last_mut() {
@@ -153,7 +153,7 @@ mod tests {
             )
         };
         let entries: Entries = rows.iter().enumerate().map(entry).collect();
-        let changed: Vec<Vec<u8>> = changed.iter().map(|key| vec![*key]).collect();
+        let changed: Vec<&[u8]> = changed.chunks(1).collect();
         let text = |stretch: Stretch| {
             let keys = stretch
                 .slots
