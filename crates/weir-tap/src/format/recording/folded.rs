@@ -16,8 +16,13 @@
 //! | `service` | `latency` - `wait` |
 //! | `issue_ts` | `ts` - `service`, or `ts` - `latency` if `service` is NULL |
 //! | `vsector` | `sector` |
+//! | `req_id` | that of the previous row in the order of issue plus 1; see below |
 //! | `seek` | `sector` minus the last sector of the previous request; see below |
 //! | `interarrival` | the time of issue minus that of the previous request; see below |
+//!
+//! The order of issue is that of the rows of a block by their times of issue: `issue_ts`, or `ts` of
+//! type `Q` and if `issue_ts` is NULL. Rows of one time are in the order of the file. A row whose
+//! `req_id` is NULL is passed over, and before the first number there is 0.
 //!
 //! The previous request of a row is that of its disk with the next lower `req_id` among the rows of
 //! the block that have a `sector`, or a time of issue: `issue_ts`, and `ts` of type `Q`. Without
@@ -50,7 +55,8 @@ pub const REQUEST_AGENT_TS: &str = "weir.request_agent_ts";
 pub const REQUEST_MONITOR_TS: &str = "weir.request_monitor_ts";
 
 /// Derived columns, each with the name of the column that has its difference.
-pub const DERIVED: [(&str, &str); 5] = [
+pub const DERIVED: [(&str, &str); 6] = [
+    ("req_id", "weir.req_id"),
     ("vsector", "weir.vsector"),
     ("service", "weir.service"),
     ("seek", "weir.seek"),
@@ -135,7 +141,8 @@ pub fn added(name: &str) -> usize {
     at.expect("it is one of the added columns")
 }
 
-/// The column of the file with the difference of a column of `IO`, if that is derived.
+/// The column of the file with the difference of a column of `IO`, if that is derived. Files of
+/// version 2 have `req_id` itself.
 pub fn stored_as(name: &str) -> Option<&'static str> {
     let found = DERIVED.iter().find(|(derived, _)| *derived == name);
     found.map(|(_, stored)| *stored)
@@ -201,6 +208,70 @@ struct LastRequest {
     end_before: Option<i64>,
 }
 
+/// The rows of a block in order of issue.
+pub struct IssueOrder {
+    rows: Vec<u32>,
+}
+
+impl IssueOrder {
+    /// The order of rows at the instants `ts`, with these columns of `IO`.
+    pub fn of(ts: &[Nanos], columns: &[Column]) -> IssueOrder {
+        let issued = columns[AT.issue_ts].int_values();
+        let [request, ..] = EventKind::ALL.map(|kind| kind.symbol().id());
+        let time = |row: usize| match text(&columns[AT.kind], row) == Some(request) {
+            true => ts[row],
+            false => issued.get(row).unwrap_or(ts[row]),
+        };
+        let mut rows: Vec<(Nanos, u32)> =
+            (0..ts.len()).map(|row| (time(row), row as u32)).collect();
+        rows.sort_unstable();
+        IssueOrder {
+            rows: rows.into_iter().map(|(_, row)| row).collect(),
+        }
+    }
+
+    /// The rows of a file that has their numbers.
+    pub fn of_file(len: usize) -> IssueOrder {
+        IssueOrder {
+            rows: (0..len as u32).collect(),
+        }
+    }
+
+    /// The difference of each number from its prediction.
+    pub fn differences(&self, numbers: &Column) -> Column {
+        self.each_number(numbers, |number, next| (number.wrapping_sub(next), number))
+    }
+
+    /// The numbers of which `differences` has the differences.
+    pub fn restored(&self, differences: &Column) -> Column {
+        self.each_number(differences, |difference, next| {
+            let number = difference.wrapping_add(next);
+            (number, number)
+        })
+    }
+
+    /// The first result of `with` for each value that is not NULL and the number predicted for its
+    /// row, in the order of issue. The second one is the number of the row.
+    fn each_number(&self, values: &Column, with: impl Fn(i64, i64) -> (i64, i64)) -> Column {
+        let of_rows = values.int_values();
+        let mut results = vec![0; self.rows.len()];
+        let mut next: i64 = 1;
+        for &row in &self.rows {
+            let Some(value) = of_rows.get(row as usize) else {
+                continue;
+            };
+            let (result, number) = with(value, next);
+            results[row as usize] = result;
+            next = number.wrapping_add(1);
+        }
+        let nulls = match values {
+            Column::Int(values) => values.nulls().cloned(),
+            _ => return Column::Nulls(values.len()),
+        };
+        Column::Int(Int64Array::new(results.into(), nulls))
+    }
+}
+
 /// The rows of a block in order of their requests.
 pub struct RequestOrder {
     rows: Vec<OrderedRow>,
@@ -216,25 +287,25 @@ struct OrderedRow {
 }
 
 impl RequestOrder {
-    /// The order of a block of `len` rows with these columns of `IO`.
-    pub fn of(len: usize, columns: &[Column]) -> RequestOrder {
-        let at = &*AT;
-        let number = columns[at.req_id].int_values();
+    /// The order of a block with these columns of `IO`. It is nearly that of their issue.
+    pub fn of(issues: IssueOrder, columns: &[Column]) -> RequestOrder {
+        let number = columns[AT.req_id].int_values();
         let mut disks: HashMap<Disk, u32, RandomState> = HashMap::default();
         let name = |at: usize, row: usize| text(&columns[at], row);
-        let mut ordered = |row: usize| {
-            let disk = match name(at.pdisk, row) {
-                None => [None, name(at.vm, row), name(at.vdisk, row)],
+        let mut ordered = |row: u32| {
+            let at = row as usize;
+            let disk = match name(AT.pdisk, at) {
+                None => [None, name(AT.vm, at), name(AT.vdisk, at)],
                 pdisk => [pdisk, None, None],
             };
             let next = disks.len() as u32;
             OrderedRow {
-                number: number.or_zero(row),
-                row: row as u32,
+                number: number.or_zero(at),
+                row,
                 disk: *disks.entry(disk).or_insert(next),
             }
         };
-        let mut rows: Vec<OrderedRow> = (0..len).map(&mut ordered).collect();
+        let mut rows: Vec<OrderedRow> = issues.rows.into_iter().map(&mut ordered).collect();
         rows.sort_by_key(|row| (row.number, row.row));
         RequestOrder {
             rows,

@@ -79,10 +79,11 @@ pub const PREVIOUS_KEY: &str = "weir.previous";
 pub const EVENTS_KEY: &str = "weir.events";
 
 /// The version that is written.
-pub const VERSION: &str = "2";
+pub const VERSION: &str = "3";
 
-/// The versions that are read. In version 1 a request and its response are two rows.
-pub const VERSIONS_READ: [&str; 2] = ["1", VERSION];
+/// The versions that are read. In version 1 a request and its response are two rows, in version 2
+/// `req_id` is a column of the file.
+pub const VERSIONS_READ: [&str; 3] = ["1", "2", VERSION];
 
 /// The beginning of a file, and the end of a footer of the whole file.
 const WHOLE: [u8; 4] = *b"PAR1";

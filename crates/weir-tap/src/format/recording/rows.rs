@@ -128,14 +128,15 @@ impl Layout {
         let mut names: Vec<&str> = of_demands.map(|(_, field)| field.name.as_str()).collect();
         let named = names.clone();
         names.extend(of_each_row.into_iter().flatten());
-        let is_folded = kind.is_some() && fields.iter().any(|field| field.name() == REQUEST);
+        let is_in_file = |name: &str| fields.iter().any(|field| field.name() == name);
+        let is_folded = kind.is_some() && is_in_file(REQUEST);
         let of_events = |demand: &Demand| match RequestRows::of(&demand.stream) {
             Some(RequestRows::Events | RequestRows::All) => true,
             Some(RequestRows::Finished) | None => false,
         };
         let with_requests = demands.iter().any(of_events);
         if is_folded {
-            unfold::needed(&mut names, with_requests);
+            unfold::needed(&mut names, with_requests, is_in_file);
         }
         let wanted = |name: &str| names.contains(&name);
         let all_null = |ty: &DataType| match ty {
@@ -158,7 +159,8 @@ impl Layout {
             named: named
                 .into_iter()
                 .filter(|name| {
-                    place(stored_as(name).filter(|_| is_folded).unwrap_or(name)).is_some()
+                    let stored = stored_as(name).filter(|_| is_folded);
+                    place(name).or_else(|| place(stored?)).is_some()
                 })
                 .count(),
             with_requests,

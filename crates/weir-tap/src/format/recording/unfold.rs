@@ -8,8 +8,8 @@ use arrow_select::concat::concat;
 use weir_model::{Batch, Column, EventKind, Nanos};
 
 use super::folded::{
-    AT, BLOCK, KNOWN_AT_ISSUE, REQUEST, REQUEST_AGENT_TS, REQUEST_MONITOR_TS, RequestOrder, added,
-    issues, restored, services, stored_as, vsectors,
+    AT, BLOCK, IssueOrder, KNOWN_AT_ISSUE, REQUEST, REQUEST_AGENT_TS, REQUEST_MONITOR_TS,
+    RequestOrder, added, issues, restored, services, stored_as, vsectors,
 };
 use super::rows::Row;
 
@@ -23,8 +23,9 @@ pub struct Requests {
 
 /// Names of columns, of `IO` and of the file, that reading `names` needs as well.
 ///
-/// `names` are columns of `IO`; `with_requests` is true if requests are delivered.
-pub fn needed(names: &mut Vec<&str>, with_requests: bool) {
+/// `names` are columns of `IO`; `with_requests` is true if requests are delivered. The file has the
+/// columns for which `is_in_file` is true.
+pub fn needed(names: &mut Vec<&str>, with_requests: bool, is_in_file: impl Fn(&str) -> bool) {
     names.push(REQUEST);
     if with_requests {
         names.extend(["issue_ts", "req_id", BLOCK]);
@@ -44,20 +45,22 @@ pub fn needed(names: &mut Vec<&str>, with_requests: bool) {
     let predicted_from = [
         ("seek", of_disk),
         ("interarrival", of_order),
+        ("req_id", &["type", "issue_ts", BLOCK]),
         ("vsector", &["sector"]),
         ("issue_ts", &["service", "latency"]),
         ("service", &["latency", "wait"]),
     ];
     for (derived, from) in predicted_from {
-        if names.contains(&derived) {
+        let stored = stored_as(derived).filter(|stored| is_in_file(stored));
+        if let Some(stored) = stored.filter(|_| names.contains(&derived)) {
             names.extend(from);
-            names.extend(stored_as(derived));
+            names.push(stored);
         }
     }
 }
 
 /// Restores the derived columns among `own`, the columns of `IO` of these rows, from the columns
-/// `of_file`; those of `seek` and `interarrival` only if the rows are a block.
+/// `of_file`; those of `req_id`, `seek` and `interarrival` only if the rows are a block.
 pub fn derive(own: &mut [Column], of_file: &[Column], ts: &[Nanos], is_block: bool) {
     let (at, len) = (&*AT, ts.len());
     let difference = |name: &str| &of_file[added(name)];
@@ -74,11 +77,22 @@ pub fn derive(own: &mut [Column], of_file: &[Column], ts: &[Nanos], is_block: bo
         let predicted = issues(ts, &own[at.service], &own[at.latency]);
         own[at.issue_ts] = restored(difference("weir.issue_ts"), &predicted);
     }
-    let [seek, interarrival] = ["weir.seek", "weir.interarrival"].map(is_stored);
-    if !is_block || !(seek || interarrival) {
+    let [number, seek, interarrival] =
+        ["weir.req_id", "weir.seek", "weir.interarrival"].map(is_stored);
+    if !is_block || !(number || seek || interarrival) {
         return;
     }
-    let order = RequestOrder::of(len, own);
+    let issue_order = match number {
+        true => IssueOrder::of(ts, own),
+        false => IssueOrder::of_file(len),
+    };
+    if number {
+        own[at.req_id] = issue_order.restored(difference("weir.req_id"));
+    }
+    if !(seek || interarrival) {
+        return;
+    }
+    let order = RequestOrder::of(issue_order, own);
     if seek {
         own[at.seek] = restored(difference("weir.seek"), &order.seeks(own));
     }

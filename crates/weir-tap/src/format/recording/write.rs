@@ -45,7 +45,7 @@ const WHOLE_FOOTERS_BYTES: usize = 1 << 20;
 const WHOLE_FOOTERS_SHARE: usize = 32;
 
 /// Columns of numbers that seldom repeat: delta encoding is faster and smaller than a dictionary.
-const DELTA_CODED: [&str; 18] = [
+const DELTA_CODED: [&str; 19] = [
     "ts",
     "issue_ts",
     "seek",
@@ -61,6 +61,7 @@ const DELTA_CODED: [&str; 18] = [
     "weir.seek",
     "weir.issue_ts",
     "weir.interarrival",
+    "weir.req_id",
     "req_id",
     "sector",
     "service",
