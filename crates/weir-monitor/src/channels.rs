@@ -69,12 +69,15 @@ impl Channels {
 
     /// The channel of `fragment`, for one more query; true if it is new.
     pub fn want(&mut self, fragment: &Fragment) -> (ChannelId, bool) {
-        let known = self.by_id.values_mut().find(|c| c.fragment == *fragment);
-        if let Some(channel) = known {
+        // As agents receive it: a plan of this monitor's catalog has texts that one of an upstream
+        // monitor does not have.
+        let encoded = wire::encode(&fragment.plan);
+        let is_same =
+            |c: &&mut Channel| c.encoded == encoded && c.fragment.intake == fragment.intake;
+        if let Some(channel) = self.by_id.values_mut().find(is_same) {
             channel.users += 1;
             return (channel.id, false);
         }
-        let encoded = wire::encode(&fragment.plan);
         let digits = hexadecimal(&encoded);
         let saved = self.restored.iter().position(|c| c.fragment == digits);
         let saved = saved.map(|at| self.restored.swap_remove(at));

@@ -233,9 +233,10 @@ impl Monitor {
             let runs = agents.iter_mut().flat_map(|a| &mut a.runs);
             runs.for_each(|run| run.content.clear());
         }
-        let channels = self
-            .channels
-            .iter()
+        // Messages of the others are acknowledged at once, and their relations are not recorded: a
+        // standing query with the same fragment must not continue with one of them.
+        let held = self.channels.iter().filter(|c| c.hold.is_some());
+        let channels = held
             .filter(|c| !c.is_relation() || rows <= CONTENT_ROWS_MAX)
             .map(|channel| {
                 let open = unsettled.get(&channel.id).copied().unwrap_or_default();

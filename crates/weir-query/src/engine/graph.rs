@@ -183,8 +183,9 @@ impl Graph {
         if let Operation::Source(declaration) = &physical.operation {
             let (source, complete) = sources.read(declaration);
             *from = complete.max(start.now);
-            let known = self.index.get(&key).copied();
-            return known.unwrap_or_else(|| {
+            // One node takes the rows of a source, also where declarations differ in their texts.
+            let is_known = |node: &Node| matches!(node.kind, Kind::Source(of) if of == source);
+            return self.nodes.iter().position(is_known).unwrap_or_else(|| {
                 *fresh = true;
                 self.insert(key, Kind::Source(source), Vec::new())
             });

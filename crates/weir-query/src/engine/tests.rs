@@ -1,6 +1,8 @@
 //! The engine as its user sees it: time, several sources, queries that start and end, limits and
 //! failures.
 
+use std::sync::Arc;
+
 use weir_model::{Batch, Column, Shape};
 
 use super::testing::{Feed, aggregate, outputs};
@@ -10,7 +12,7 @@ use super::testing::{
 };
 use super::{Engine, EngineOptions, EngineOutput};
 use crate::expr::BinaryOp;
-use crate::plan::{SetOp, ToStream, Window};
+use crate::plan::{Plan, SetOp, ToStream, Window};
 use crate::window::{Delayed, Range};
 
 #[test]
@@ -331,6 +333,43 @@ fn a_query_receives_the_earlier_content_of_a_relation() {
     );
     engine.finish(&mut |o| given.note(o));
     assert_eq!(given.lines(), outputs("> 6 + 1\n> 6 + 2\n> 9 - 1"));
+}
+
+/// The plan with a description of its source's columns.
+fn described(plan: &Plan) -> Arc<Plan> {
+    let mut declaration = plan.sources()[0].clone();
+    let mut schema = (*declaration.schema).clone();
+    schema.fields[0].doc = "its number".into();
+    declaration.schema = schema.into();
+    Plan::source(declaration)
+}
+
+#[test]
+fn queries_share_a_source_whose_declarations_have_different_texts() {
+    for (name, shape) in [("S", Shape::Stream), ("R", Shape::Relation)] {
+        let plan = source(name, shape, "a int");
+        let mut engine = Engine::new(EngineOptions::default());
+        let queries = [engine.add(&plan), engine.add(&described(&plan))];
+        let mut rows = [0, 0];
+        let push = |engine: &mut Engine, ts, rows: &mut [usize; 2]| {
+            let batch = Batch::stream(vec![ts], vec![Column::ints(vec![ts])]);
+            engine.push(name, batch);
+            engine.heartbeat(name, ts);
+            engine.step(&mut |output| {
+                let EngineOutput::Rows { query, batch } = output else {
+                    panic!("{output:?}");
+                };
+                let at = queries.iter().position(|q| *q == query).unwrap();
+                rows[at] += batch.len();
+            });
+        };
+        push(&mut engine, 1, &mut rows);
+        assert_eq!(rows, [1, 1], "{name}");
+        // The other one still reads it.
+        engine.remove(queries[0]);
+        push(&mut engine, 2, &mut rows);
+        assert_eq!(rows, [1, 2], "{name}");
+    }
 }
 
 #[test]

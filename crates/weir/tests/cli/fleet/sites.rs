@@ -285,6 +285,65 @@ fn a_restarted_site_waits_for_the_probes_of_its_agents() {
 }
 
 #[test]
+fn relations_of_hosts_are_those_of_the_site() {
+    if !watchable("relations of a site") {
+        return;
+    }
+    let top = Monitor::start();
+    let mut east = site("east", &top);
+    until_connected(&top, &["east"]);
+    let begin = |east: &Monitor, host: &str| {
+        let state = east.home.path().join(host);
+        let agent = ["agent", "--monitor", &east.address, "--host", host];
+        Process::start(&[&agent[..], &["--state", state.to_str().unwrap()]].concat())
+    };
+    let devices = "select host, count(*) from devices group by host";
+    let joined = "select d.host, count(*) from devices as d join devices as e \
+                  on d.host = e.host and d.disk = e.disk group by d.host";
+    let until_of = |monitor: &Monitor, hosts: &[&str]| {
+        until("each host is there with its devices", || {
+            ["devices", "joined"].iter().all(|name| {
+                let rows = monitor.holds(name);
+                let rows = without_instants(&rows);
+                let of = |host: &str| {
+                    let mut rows = rows.iter();
+                    rows.find(|row| row.starts_with(&format!("{host},")))
+                        .map(|row| &row[2..])
+                };
+                let counts: Vec<_> = hosts.iter().filter_map(|host| of(host)).collect();
+                // The heading is a line as well. All agents are on one host.
+                counts.len() == hosts.len()
+                    && rows.len() == hosts.len() + 1
+                    && counts
+                        .iter()
+                        .all(|count| *count != "0" && count == &counts[0])
+            })
+        });
+    };
+    for monitor in [&top, &east] {
+        monitor.place("devices", devices);
+        monitor.place("joined", joined);
+    }
+    let mut a = begin(&east, "a");
+    let _b = begin(&east, "b");
+    for monitor in [&top, &east] {
+        until_of(monitor, &["a", "b"]);
+    }
+    a.signal("-KILL");
+    a.end();
+    let _a = begin(&east, "a");
+    let _c = begin(&east, "c");
+    for monitor in [&top, &east] {
+        until_of(monitor, &["a", "b", "c"]);
+    }
+    east.end("-KILL");
+    east.again();
+    for monitor in [&top, &east] {
+        until_of(monitor, &["a", "b", "c"]);
+    }
+}
+
+#[test]
 fn a_wrong_upstream_is_a_clear_error() {
     let home = Scratch::new();
     let config = home.write(

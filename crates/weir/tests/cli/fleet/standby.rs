@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::process::{Child, Stdio};
 use std::time::Duration;
 
-use super::processes::{Process, dealt, ended, sorted, until};
+use super::processes::{Monitor, Process, dealt, ended, sorted, until};
 use crate::support::{CommandOutput, Scratch, interrupt, run, weir};
 
 /// The requests of a recording, one per millisecond.
@@ -111,15 +111,19 @@ impl Pair {
 
     /// Agents on hosts `a`, `b` and `c` that replay their part of the recording, from 6 s on.
     fn agents(&self, parts: &[String; 3]) -> Vec<Process> {
+        self.agents_of(&self.addresses(), parts)
+    }
+
+    /// The same of a monitor at these addresses.
+    fn agents_of(&self, addresses: &str, parts: &[String; 3]) -> Vec<Process> {
         let now = std::time::UNIX_EPOCH.elapsed().unwrap().as_nanos();
         let shift = format!("{}ns", now + 6_000_000_000 - 1_172_163_603_000_000_000);
-        let addresses = self.addresses();
         let agent = |(trace, host): (&String, &str)| {
             let state = self.path(host);
             let args = [
                 "agent",
                 "--monitor",
-                &addresses,
+                addresses,
                 "--host",
                 host,
                 "--from",
@@ -201,6 +205,29 @@ fn each_row_is_in_the_results_once_whenever_the_leader_is_killed() {
     pair.begin(0);
     pair.end(1, "-KILL");
     pair.until_leading(0);
+    pair.check_results();
+}
+
+/// The agents are those of a site.
+#[test]
+fn each_row_of_a_site_is_in_the_results_once_whenever_the_upstream_leader_is_killed() {
+    let mut pair = Pair::start();
+    let (_, parts) = dealt(&pair.home, REQUESTS);
+    let site = Monitor::configured(&format!(
+        "[upstream]\nmonitor = \"{}\"\nhost = \"east\"\n",
+        pair.addresses()
+    ));
+    until("the site is connected", || {
+        site.printed().contains("connected to the upstream monitor")
+    });
+    let _agents = pair.agents_of(&site.address, &parts);
+    for (old, new) in [(0, 1), (1, 0), (0, 1)] {
+        let had = pair.lines("rows.csv").len();
+        pair.until_rows(had + 1_000);
+        pair.end(old, "-KILL");
+        pair.until_leading(new);
+        pair.begin(old);
+    }
     pair.check_results();
 }
 
