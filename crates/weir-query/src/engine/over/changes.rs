@@ -74,6 +74,7 @@ impl Changes {
                 }
             }
         }
+        assert!(kept.next().is_none(), "rows leave by retraction");
         for (slot, first, len) in old.runs().filter(|(slot, ..)| was_retracted(*slot)) {
             (first..first + len).for_each(|at| self.push(ts, slot, -1, &old.results, at));
         }

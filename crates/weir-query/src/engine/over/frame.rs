@@ -144,8 +144,8 @@ impl<'a> PartitionRows<'a> {
         Ok(out.finish())
     }
 
-    /// An aggregate over the frame of each wanted row. Both ends of the frame only move forward, so that
-    /// each row is inserted and retracted once.
+    /// An aggregate over the frame of each wanted row. Both ends of the frame only move forward, so
+    /// that each row is inserted and retracted once.
     fn aggregate(
         &self,
         call: &AggregateCall,

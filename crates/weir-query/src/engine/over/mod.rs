@@ -5,13 +5,18 @@
 //!
 //! Results that depend on a known number of rows before and after ([`Reach`]: `lag`, `lead`, frames
 //! of ROWS) are computed for the rows around the changed ones only, once as they were and once as
-//! they are. All others are computed for the whole partition, which takes time in proportion to its
-//! rows at each such instant.
+//! they are. All others, and those of a partition of which many rows change, are computed for the
+//! whole partition, which takes time in proportion to its rows at each such instant.
+//!
+//! What was emitted is computed again where it is retracted, so the result of an aggregate must not
+//! depend on the order in which rows were inserted and retracted (`function/aggregate/laws.rs`).
 
 mod changes;
 mod frame;
 mod partition;
 mod reach;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeSet;
 
@@ -19,7 +24,7 @@ use weir_model::{Batch, Column, Schema, Type};
 
 use self::changes::{Changes, Exchanged};
 use self::frame::PartitionRows;
-use self::partition::{Entry, Partition, Shown, Stretch};
+use self::partition::{Entries, Entry, Partition, Shown, Stretch};
 use self::reach::Reach;
 use super::sort_key::{SortKey, sort_key};
 use crate::eval::{Rows, eval_all};
@@ -131,27 +136,28 @@ impl Over {
         changes: &mut Changes,
     ) -> Result<(), EvalError> {
         let number = rows[0].partition as usize;
-        let around = self.reach.map(|reach| {
-            let mut keys: Vec<&[u8]> = rows.iter().map(|row| &row.key.bytes[..]).collect();
-            keys.dedup();
-            (reach, keys)
-        });
-        let old = match &around {
-            Some((reach, keys)) => {
-                self.compute(reach.around(&self.partitions[number].entries, keys))?
-            }
-            None => std::mem::take(&mut self.partitions[number].shown),
+        let mut keys: Vec<&[u8]> = rows.iter().map(|row| &row.key.bytes[..]).collect();
+        keys.dedup();
+        let partition = &mut self.partitions[number];
+        let shown = partition.shown.take();
+        self.bytes -= shown.as_ref().map_or(0, Shown::bytes);
+        let entries = partition.entries.len();
+        let reach = self.reach;
+        let reach = reach.filter(|reach| reach.is_worthwhile(keys.len(), entries));
+        let stretches = |entries: &Entries| match reach {
+            Some(reach) => reach.around(entries, &keys),
+            None => vec![Stretch::of(entries.iter(), |_| true)],
+        };
+        let old = match shown.filter(|_| reach.is_none()) {
+            Some(shown) => shown,
+            None => self.compute(stretches(&self.partitions[number].entries))?,
         };
         let exchanged = self.exchange(batch, rows);
-        let entries = &self.partitions[number].entries;
-        let new = self.compute(match &around {
-            Some((reach, keys)) => reach.around(entries, keys),
-            None => vec![Stretch::of(entries.iter(), |_| true)],
-        })?;
+        let new = self.compute(stretches(&self.partitions[number].entries))?;
         changes.add(batch.ts[rows[0].at], &old, &new, &exchanged);
-        if around.is_none() {
-            self.bytes = self.bytes + new.bytes() - old.bytes();
-            self.partitions[number].shown = new;
+        if reach.is_none() {
+            self.bytes += new.bytes();
+            self.partitions[number].shown = Some(new);
         }
         Ok(())
     }

@@ -10,8 +10,8 @@ use crate::synopsis::gather::column_bytes;
 #[derive(Default)]
 pub(super) struct Partition {
     pub entries: Entries,
-    /// What was emitted, where results depend on the whole partition.
-    pub shown: Shown,
+    /// All rows with what was emitted, if that was computed for the whole partition last.
+    pub shown: Option<Shown>,
 }
 
 /// The rows of a partition by sort key.

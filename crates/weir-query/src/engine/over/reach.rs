@@ -15,6 +15,9 @@ pub(super) struct Reach {
     after: usize,
 }
 
+/// The time for a row of a stretch, in rows of a whole partition.
+const WHOLE_SHARE: usize = 4;
+
 impl Reach {
     /// That of all calls; `None` if one of them depends on the whole partition.
     pub fn of(calls: &[OverCall]) -> Option<Reach> {
@@ -34,6 +37,13 @@ impl Reach {
         Some(reach)
     }
 
+    /// Whether so few of a partition's rows are changed that [`Reach::around`] takes less time than
+    /// the whole partition.
+    pub fn is_worthwhile(self, changed: usize, entries: usize) -> bool {
+        let rows = self.before.saturating_add(self.after).saturating_add(1);
+        changed.saturating_mul(rows) < entries / WHOLE_SHARE
+    }
+
     /// The rows whose results may differ when rows with these sort keys, in ascending order, are
     /// inserted or retracted, with those on which their results depend.
     ///
@@ -45,8 +55,7 @@ impl Reach {
             let first = farthest(before(entries, key).rev(), self.after).unwrap_or(key);
             let last = farthest(after(entries, key), self.before).unwrap_or(key);
             match spans.last_mut() {
-                // The last key of the previous one can be further than this one's.
-                Some(previous) if first <= previous.1 => previous.1 = last.max(previous.1),
+                Some(previous) if first <= previous.1 => previous.1 = last,
                 _ => spans.push((first, last)),
             }
         }
