@@ -593,6 +593,44 @@ fn a_recording_that_polars_or_pandas_has_rewritten_is_read() {
     }
 }
 
+#[test]
+fn a_part_of_a_recording_has_no_numbers_of_requests() {
+    let scratch = Scratch::new();
+    let (path, part) = (
+        scratch.path().join("x.parquet"),
+        scratch.path().join("part.parquet"),
+    );
+    write_events(&path, &requests(1_000, 8, Irregularity::default()), 100, 1);
+    let lines = format!(
+        "import duckdb\nduckdb.sql(\"copy (select * from '{}' where sectors > 8) to '{}' (format parquet)\")",
+        path.display(),
+        part.display()
+    );
+    if python("a_part_of_a_recording", "duckdb", &lines).is_none() {
+        return;
+    }
+    let (whole, part) = (read(&path), read(&part));
+    assert!(part.io.len() > 0 && part.io.len() < whole.io.len());
+    let message = part.messages.join("\n");
+    assert!(
+        message.contains("another program has selected"),
+        "{message}"
+    );
+    for column in ["req_id", "seek", "interarrival"] {
+        assert!(
+            part.io.column(column).iter().all(Value::is_null),
+            "{column}"
+        );
+    }
+    let latencies = |rows: &[i64]| {
+        rows.iter()
+            .copied()
+            .collect::<std::collections::BTreeSet<i64>>()
+    };
+    let of_whole = latencies(&whole.io.ints("latency"));
+    assert!(latencies(&part.io.ints("latency")).is_subset(&of_whole));
+}
+
 /// Set for the instance of this test that is killed.
 const VICTIM: &str = "WEIR_TEST_RECORDING";
 

@@ -140,7 +140,7 @@ struct CancelArgs {
     #[arg(long)]
     job_only: bool,
     /// The job reads what agents forward themselves, as with `fleet place --agents`: the monitor
-    /// has no standing query of it
+    /// has no standing query for it
     #[arg(long)]
     agents: bool,
     /// Print the response as JSON

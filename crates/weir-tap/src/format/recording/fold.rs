@@ -9,8 +9,8 @@ use foldhash::fast::RandomState;
 use weir_model::{Batch, Column, ColumnValues, EventKind};
 
 use super::folded::{
-    ADDED, AT, BLOCK, EVENT_ONLY, IssueOrder, KNOWN, KNOWN_AT_ISSUE, REQUEST, REQUEST_AGENT_TS,
-    REQUEST_MONITOR_TS, RequestOrder, differences, issues, services, vsectors,
+    ADDED, AT, BLOCK, BLOCK_ROWS, EVENT_ONLY, IssueOrder, KNOWN, KNOWN_AT_ISSUE, REQUEST,
+    REQUEST_AGENT_TS, REQUEST_MONITOR_TS, RequestOrder, differences, issues, services, vsectors,
 };
 use super::read::taken;
 
@@ -62,9 +62,7 @@ fn added(batch: &Batch, own: &[Column], requests: &[Option<u32>], events: i64) -
     let ts: Vec<i64> = (0..len)
         .map(|row| ts.get(row).unwrap_or_default())
         .collect();
-    let issue_order = IssueOrder::of(&ts, own);
-    let numbers = issue_order.differences(&own[at.req_id]);
-    let order = RequestOrder::of(issue_order, own);
+    let order = RequestOrder::of(len, own);
     let each = ADDED.iter().map(|field| match field.name.as_str() {
         REQUEST => {
             let kind = |request: &Option<u32>| match request {
@@ -76,9 +74,10 @@ fn added(batch: &Batch, own: &[Column], requests: &[Option<u32>], events: i64) -
             Column::Int(Int64Array::from(each.map(kind).collect::<Vec<i64>>()))
         }
         BLOCK => Column::Int(Int64Array::from(vec![events; len])),
+        BLOCK_ROWS => Column::Int(Int64Array::from(vec![len as i64; len])),
         REQUEST_AGENT_TS => of_requests(at.agent_ts),
         REQUEST_MONITOR_TS => of_requests(at.monitor_ts),
-        "weir.req_id" => numbers.clone(),
+        "weir.req_id" => IssueOrder::of(&ts, own).differences(&own[at.req_id]),
         "weir.vsector" => differences(&own[at.vsector], &vsectors(len, &own[at.sector])),
         "weir.service" => {
             let predicted = services(len, &own[at.latency], &own[at.wait]);

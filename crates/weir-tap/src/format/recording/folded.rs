@@ -20,9 +20,9 @@
 //! | `seek` | `sector` minus the last sector of the previous request; see below |
 //! | `interarrival` | the time of issue minus that of the previous request; see below |
 //!
-//! The order of issue is that of the rows of a block by their times of issue: `issue_ts`, or `ts` of
-//! type `Q` and if `issue_ts` is NULL. Rows of one time are in the order of the file. A row whose
-//! `req_id` is NULL is passed over, and before the first number there is 0.
+//! The order of issue is that of the rows of a block by their times of issue: `issue_ts`, or `ts`
+//! for type `Q` and where `issue_ts` is NULL. Rows of one time are in the order of the file. A row
+//! whose `req_id` is NULL is passed over, and before the first number there is 0.
 //!
 //! The previous request of a row is that of its disk with the next lower `req_id` among the rows of
 //! the block that have a `sector`, or a time of issue: `issue_ts`, and `ts` of type `Q`. Without
@@ -31,7 +31,9 @@
 //! counts.
 //!
 //! Rows with the same value of [`BLOCK`] are a block. It is the number of events before the block,
-//! where a request and its response are two events.
+//! where a request and its response are two events. [`BLOCK_ROWS`] is the number of its rows, so
+//! that a reader notices where some are missing or those of another file were added: the order of
+//! issue and the previous request are not known then.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
@@ -49,6 +51,8 @@ pub const EVENT_ONLY: i64 = 1;
 pub const KNOWN_AT_ISSUE: i64 = 2;
 /// The column with the number of events before the block of a row.
 pub const BLOCK: &str = "weir.block";
+/// The column with the number of rows of the block of a row.
+pub const BLOCK_ROWS: &str = "weir.block_rows";
 /// The column with `agent_ts` of the request.
 pub const REQUEST_AGENT_TS: &str = "weir.request_agent_ts";
 /// The column with `monitor_ts` of the request.
@@ -77,6 +81,7 @@ pub static ADDED: LazyLock<Vec<Field>> = LazyLock::new(|| {
     let own = [
         Field::new(REQUEST, Type::Int).doc("not 0 where the row is that of the request as well"),
         Field::new(BLOCK, Type::Int).doc("number of events before the block of the row"),
+        Field::new(BLOCK_ROWS, Type::Int).doc("number of rows of the block"),
         time(REQUEST_AGENT_TS, "agent_ts of the request"),
         time(REQUEST_MONITOR_TS, "monitor_ts of the request"),
     ];
@@ -208,6 +213,16 @@ struct LastRequest {
     end_before: Option<i64>,
 }
 
+/// The time of issue of each row, if it is known.
+fn issue_time<'a>(ts: &'a [Nanos], columns: &'a [Column]) -> impl Fn(usize) -> Option<Nanos> + 'a {
+    let issued = columns[AT.issue_ts].int_values();
+    let request = EventKind::Request.symbol().id();
+    move |row| match text(&columns[AT.kind], row) == Some(request) {
+        true => Some(ts[row]),
+        false => issued.get(row),
+    }
+}
+
 /// The rows of a block in order of issue.
 pub struct IssueOrder {
     rows: Vec<u32>,
@@ -216,24 +231,12 @@ pub struct IssueOrder {
 impl IssueOrder {
     /// The order of rows at the instants `ts`, with these columns of `IO`.
     pub fn of(ts: &[Nanos], columns: &[Column]) -> IssueOrder {
-        let issued = columns[AT.issue_ts].int_values();
-        let [request, ..] = EventKind::ALL.map(|kind| kind.symbol().id());
-        let time = |row: usize| match text(&columns[AT.kind], row) == Some(request) {
-            true => ts[row],
-            false => issued.get(row).unwrap_or(ts[row]),
-        };
-        let mut rows: Vec<(Nanos, u32)> =
-            (0..ts.len()).map(|row| (time(row), row as u32)).collect();
+        let issued = issue_time(ts, columns);
+        let row = |row: usize| (issued(row).unwrap_or(ts[row]), row as u32);
+        let mut rows: Vec<(Nanos, u32)> = (0..ts.len()).map(row).collect();
         rows.sort_unstable();
         IssueOrder {
             rows: rows.into_iter().map(|(_, row)| row).collect(),
-        }
-    }
-
-    /// The rows of a file that has their numbers.
-    pub fn of_file(len: usize) -> IssueOrder {
-        IssueOrder {
-            rows: (0..len as u32).collect(),
         }
     }
 
@@ -287,25 +290,24 @@ struct OrderedRow {
 }
 
 impl RequestOrder {
-    /// The order of a block with these columns of `IO`. It is nearly that of their issue.
-    pub fn of(issues: IssueOrder, columns: &[Column]) -> RequestOrder {
+    /// The order of a block of `len` rows with these columns of `IO`.
+    pub fn of(len: usize, columns: &[Column]) -> RequestOrder {
         let number = columns[AT.req_id].int_values();
         let mut disks: HashMap<Disk, u32, RandomState> = HashMap::default();
         let name = |at: usize, row: usize| text(&columns[at], row);
-        let mut ordered = |row: u32| {
-            let at = row as usize;
-            let disk = match name(AT.pdisk, at) {
-                None => [None, name(AT.vm, at), name(AT.vdisk, at)],
+        let mut ordered = |row: usize| {
+            let disk = match name(AT.pdisk, row) {
+                None => [None, name(AT.vm, row), name(AT.vdisk, row)],
                 pdisk => [pdisk, None, None],
             };
             let next = disks.len() as u32;
             OrderedRow {
-                number: number.or_zero(at),
-                row,
+                number: number.or_zero(row),
+                row: row as u32,
                 disk: *disks.entry(disk).or_insert(next),
             }
         };
-        let mut rows: Vec<OrderedRow> = issues.rows.into_iter().map(&mut ordered).collect();
+        let mut rows: Vec<OrderedRow> = (0..len).map(&mut ordered).collect();
         rows.sort_by_key(|row| (row.number, row.row));
         RequestOrder {
             rows,
@@ -325,13 +327,9 @@ impl RequestOrder {
 
     /// The predictions of `interarrival`, of rows at the instants `ts`.
     pub fn interarrivals(&self, ts: &[Nanos], columns: &[Column]) -> Vec<i64> {
-        let issued = columns[AT.issue_ts].int_values();
-        let [request, ..] = EventKind::ALL.map(|kind| kind.symbol().id());
+        let issued = issue_time(ts, columns);
         self.since_previous(|row| {
-            let start = match text(&columns[AT.kind], row) == Some(request) {
-                true => ts[row],
-                false => issued.get(row)?,
-            };
+            let start = issued(row)?;
             Some(Link { start, end: start })
         })
     }

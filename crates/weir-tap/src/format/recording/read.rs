@@ -82,6 +82,10 @@ impl RecordingTap {
                 return self.faults.bad(0, reason);
             }
         };
+        if let Some(reason) = &rows.incomplete {
+            let reason = format!("rows from {first_row} on: {reason}");
+            self.faults.bad(0, reason)?;
+        }
         let rows = match rows.deliverable {
             Deliverable::All {
                 ts,

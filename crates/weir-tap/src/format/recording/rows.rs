@@ -104,6 +104,8 @@ pub struct Rows {
     pub deliverable: Deliverable,
     /// The position of the first of the others.
     pub bad: Option<usize>,
+    /// Why columns of the rows are unknown.
+    pub incomplete: Option<String>,
 }
 
 impl Layout {
@@ -276,10 +278,11 @@ impl Layout {
             Some(_) => requests(&own[KIND_AT], &mut usable),
             None => vec![false; len],
         };
+        let mut incomplete = None;
         if let Some(folded) = &self.folded
             && !instants.is_empty()
         {
-            unfold::derive(&mut own, &of_file, instants, folded.by_block);
+            incomplete = unfold::derive(&mut own, &of_file, instants, folded.by_block).err();
         }
         let row = |(at, ((&ts, &is_request), _))| Row {
             ts,
@@ -294,6 +297,7 @@ impl Layout {
             lost: len - rows.len(),
             deliverable: Deliverable::Some(rows),
             bad: usable.iter().position(|usable| !usable),
+            incomplete,
             columns: Columns {
                 own,
                 weights,
@@ -349,8 +353,9 @@ impl Layout {
         let mut events = instants.len();
         let span = instants.first().zip(instants.last());
         let span = span.map(|(first, last)| [*first, *last]);
+        let mut incomplete = None;
         if let Some(folded) = &self.folded {
-            unfold::derive(&mut own, of_file, &instants, folded.by_block);
+            incomplete = unfold::derive(&mut own, of_file, &instants, folded.by_block).err();
             events += number_folded(&of_file[added(REQUEST)]);
         }
         if let Wanted::Some(wanted) = wanted {
@@ -366,6 +371,7 @@ impl Layout {
             lost: 0,
             deliverable: Deliverable::All { ts: instants, span },
             bad: None,
+            incomplete,
             columns: Columns {
                 own,
                 weights: None,

@@ -8,8 +8,8 @@ use arrow_select::concat::concat;
 use weir_model::{Batch, Column, EventKind, Nanos};
 
 use super::folded::{
-    AT, BLOCK, IssueOrder, KNOWN_AT_ISSUE, REQUEST, REQUEST_AGENT_TS, REQUEST_MONITOR_TS,
-    RequestOrder, added, issues, restored, services, stored_as, vsectors,
+    AT, BLOCK, BLOCK_ROWS, IssueOrder, KNOWN_AT_ISSUE, REQUEST, REQUEST_AGENT_TS,
+    REQUEST_MONITOR_TS, RequestOrder, added, issues, restored, services, stored_as, vsectors,
 };
 use super::rows::Row;
 
@@ -20,6 +20,9 @@ pub struct Requests {
     monitor_ts: Column,
     kind: Column,
 }
+
+/// The derived columns that follow from other rows of a block.
+const OF_BLOCK: [&str; 3] = ["req_id", "seek", "interarrival"];
 
 /// Names of columns, of `IO` and of the file, that reading `names` needs as well.
 ///
@@ -40,12 +43,12 @@ pub fn needed(names: &mut Vec<&str>, with_requests: bool, is_in_file: impl Fn(&s
         }
     }
     // A column after those that are predicted from it.
-    let of_disk = &["sector", "sectors", "req_id", "pdisk", "vm", "vdisk", BLOCK][..];
-    let of_order = &["type", "issue_ts", "req_id", "pdisk", "vm", "vdisk", BLOCK][..];
+    let of_disk = &["sector", "sectors", "req_id", "pdisk", "vm", "vdisk"][..];
+    let of_order = &["type", "issue_ts", "req_id", "pdisk", "vm", "vdisk"][..];
     let predicted_from = [
         ("seek", of_disk),
         ("interarrival", of_order),
-        ("req_id", &["type", "issue_ts", BLOCK]),
+        ("req_id", &["type", "issue_ts"]),
         ("vsector", &["sector"]),
         ("issue_ts", &["service", "latency"]),
         ("service", &["latency", "wait"]),
@@ -55,13 +58,25 @@ pub fn needed(names: &mut Vec<&str>, with_requests: bool, is_in_file: impl Fn(&s
         if let Some(stored) = stored.filter(|_| names.contains(&derived)) {
             names.extend(from);
             names.push(stored);
+            if OF_BLOCK.contains(&derived) {
+                names.extend([BLOCK, BLOCK_ROWS]);
+            }
         }
     }
 }
 
 /// Restores the derived columns among `own`, the columns of `IO` of these rows, from the columns
-/// `of_file`; those of `req_id`, `seek` and `interarrival` only if the rows are a block.
-pub fn derive(own: &mut [Column], of_file: &[Column], ts: &[Nanos], is_block: bool) {
+/// `of_file`; those of [`OF_BLOCK`] only if the rows are a block.
+///
+/// # Errors
+/// If rows of the block are missing, or there are others, a sentence. Columns that follow from them
+/// are NULL.
+pub fn derive(
+    own: &mut [Column],
+    of_file: &[Column],
+    ts: &[Nanos],
+    is_block: bool,
+) -> Result<(), String> {
     let (at, len) = (&*AT, ts.len());
     let difference = |name: &str| &of_file[added(name)];
     let is_stored = |name: &str| !matches!(difference(name), Column::Nulls(_));
@@ -80,19 +95,25 @@ pub fn derive(own: &mut [Column], of_file: &[Column], ts: &[Nanos], is_block: bo
     let [number, seek, interarrival] =
         ["weir.req_id", "weir.seek", "weir.interarrival"].map(is_stored);
     if !is_block || !(number || seek || interarrival) {
-        return;
+        return Ok(());
     }
-    let issue_order = match number {
-        true => IssueOrder::of(ts, own),
-        false => IssueOrder::of_file(len),
-    };
+    let rows = of_file[added(BLOCK_ROWS)].int_values().get(0);
+    if let Some(rows) = rows.filter(|rows| *rows != len as i64) {
+        for column in [at.req_id, at.seek, at.interarrival] {
+            own[column] = Column::Nulls(len);
+        }
+        return Err(format!(
+            "{len} rows of a block of {rows}: some cannot be read, or another program has selected \
+             or joined rows; their req_id, seek and interarrival are unknown"
+        ));
+    }
     if number {
-        own[at.req_id] = issue_order.restored(difference("weir.req_id"));
+        own[at.req_id] = IssueOrder::of(ts, own).restored(difference("weir.req_id"));
     }
     if !(seek || interarrival) {
-        return;
+        return Ok(());
     }
-    let order = RequestOrder::of(issue_order, own);
+    let order = RequestOrder::of(len, own);
     if seek {
         own[at.seek] = restored(difference("weir.seek"), &order.seeks(own));
     }
@@ -100,6 +121,7 @@ pub fn derive(own: &mut [Column], of_file: &[Column], ts: &[Nanos], is_block: bo
         let predicted = order.interarrivals(ts, own);
         own[at.interarrival] = restored(difference("weir.interarrival"), &predicted);
     }
+    Ok(())
 }
 
 /// The columns that requests have for themselves.

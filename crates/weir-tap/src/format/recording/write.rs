@@ -18,7 +18,7 @@ use parquet::schema::types::ColumnPath;
 use weir_model::{Batch, Type};
 
 use super::super::write::{Header, TraceWriter};
-use super::folded::{ADDED, BLOCK, REQUEST, REQUEST_AGENT_TS, REQUEST_MONITOR_TS};
+use super::folded::{ADDED, BLOCK, BLOCK_ROWS, REQUEST, REQUEST_AGENT_TS, REQUEST_MONITOR_TS};
 use super::stored::Stored;
 use super::unfold::joined_batches;
 use super::{
@@ -45,7 +45,7 @@ const WHOLE_FOOTERS_BYTES: usize = 1 << 20;
 const WHOLE_FOOTERS_SHARE: usize = 32;
 
 /// Columns of numbers that seldom repeat: delta encoding is faster and smaller than a dictionary.
-const DELTA_CODED: [&str; 19] = [
+const DELTA_CODED: [&str; 20] = [
     "ts",
     "issue_ts",
     "seek",
@@ -55,6 +55,7 @@ const DELTA_CODED: [&str; 19] = [
     REQUEST_AGENT_TS,
     REQUEST_MONITOR_TS,
     BLOCK,
+    BLOCK_ROWS,
     REQUEST,
     "weir.vsector",
     "weir.service",
