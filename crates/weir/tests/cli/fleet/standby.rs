@@ -32,9 +32,14 @@ struct Pair {
 impl Pair {
     /// Monitor 0 leads, and 1 is a standby.
     fn start() -> Pair {
+        Pair::configured(QUERIES)
+    }
+
+    /// The same with this configuration.
+    fn configured(config: &str) -> Pair {
         let home = Scratch::new();
         // On a busy machine an agent soon lags far behind; here the monitor waits for every agent.
-        home.write("monitor.toml", &format!("idle = \"60 s\"\n{QUERIES}"));
+        home.write("monitor.toml", &format!("idle = \"60 s\"\n{config}"));
         let mut pair = Pair {
             home,
             monitors: [None, None],
@@ -229,6 +234,63 @@ fn each_row_of_a_site_is_in_the_results_once_whenever_the_upstream_leader_is_kil
         pair.begin(old);
     }
     pair.check_results();
+}
+
+/// After a fail-over of a site, the results of the upstream monitor are complete from an instant
+/// that they state.
+#[test]
+fn upstream_results_are_complete_some_time_after_the_leader_of_a_site_is_killed() {
+    let top = Monitor::configured(
+        "[[query]]\nname = \"rows\"\ntext = \"select sector, cast(ts as integer) from IO\"\n\
+         [[query.sink]]\nfile = \"rows.csv\"\n",
+    );
+    let mut pair = Pair::configured(&format!(
+        "[upstream]\nmonitor = \"{}\"\nhost = \"east\"\n",
+        top.address
+    ));
+    let connected = "connected to the upstream monitor";
+    until("the site is connected", || {
+        pair.printed(0).contains(connected)
+    });
+    let (_, parts) = dealt(&pair.home, REQUESTS);
+    let _agents = pair.agents(&parts);
+    // The number of each request, and its time.
+    let rows = || -> Vec<[u64; 2]> {
+        let text = fs::read_to_string(top.home.path().join("state/rows.csv")).unwrap_or_default();
+        let row = |line: &str| {
+            let (rest, ts) = line.rsplit_once(',')?;
+            let (_, sector) = rest.rsplit_once(',')?;
+            Some([sector.parse::<u64>().ok()? / 8, ts.parse().ok()?])
+        };
+        text.lines().skip(1).filter_map(row).collect()
+    };
+    until("rows come", || rows().len() >= 1_000);
+    pair.end(0, "-KILL");
+    pair.until_leading(1);
+    let last = REQUESTS as u64 - 1;
+    until("the last row comes", || {
+        rows().iter().any(|[i, _]| *i == last)
+    });
+    let query = top.queries().remove(0);
+    let complete_from = query["complete_from"].as_u64().unwrap();
+    let mut rows = rows();
+    rows.sort_unstable();
+    assert!(
+        rows.windows(2).all(|pair| pair[0] != pair[1]),
+        "a row is there twice"
+    );
+    // One request per millisecond.
+    let [number, ts] = rows[0];
+    let time = |i: u64| ts + (i - number) * 1_000_000;
+    assert!(
+        time(last) > complete_from + 1_000_000_000,
+        "it is complete again in time"
+    );
+    let after = rows.iter().filter(|[_, ts]| *ts > complete_from).count();
+    let expected = (number..=last).filter(|i| time(*i) > complete_from).count();
+    assert_eq!(after, expected);
+    let lost = query["rows_lost"].as_u64().unwrap();
+    assert!(rows.len() as u64 + lost <= REQUESTS as u64, "{query}");
 }
 
 /// The rows of a stream that a client prints while the leader is killed and comes back: each once,
