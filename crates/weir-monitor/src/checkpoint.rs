@@ -250,13 +250,22 @@ impl Monitor {
                     given_up: channel.given_up,
                 }
             });
-        let hold = self
+        let mut hold = self
             .channels
             .iter()
             .filter_map(|c| c.hold)
             .chain(self.own_hold)
             .max()
             .unwrap_or(0);
+        // The content of a relation is inserted after the instant at which time restarts, when its
+        // results are not emitted again.
+        if self
+            .channels
+            .iter()
+            .any(|c| c.is_relation() && c.hold.is_some())
+        {
+            hold = hold.max(1);
+        }
         let saved = Saved {
             instant,
             resume_from: instant.saturating_sub(hold),

@@ -69,7 +69,7 @@ use weir_model::inventory::Row;
 use weir_model::{Catalog, Declaration, Host, NANOS_PER_SECOND, Nanos, Shape, Symbol};
 use weir_query::engine::{Engine, EngineOptions, QueryId};
 use weir_query::function::EvalError;
-use weir_query::place::fleet::Cut;
+use weir_query::place::fleet::{Cut, Fragment};
 use weir_sink::RelationView;
 use weir_wire::{ChannelId, MonitorMessage, ServerEvent, SessionId};
 
@@ -477,23 +477,20 @@ impl Monitor {
         }
         let restored = self.recovery.take_query(name).filter(|_| standing);
         let wanted: Vec<(ChannelId, bool)> = fragments().map(|f| self.channels.want(f)).collect();
-        if let [.., (requests, _), (vms, _)] = wanted[..]
-            && reads_guests
-        {
-            let guests = self.guest.get_or_insert_with(|| Guests {
-                stream: GuestStream::new(&of_guests),
-                requests,
-                vms,
-                queries: 0,
-            });
-            guests.queries += 1;
-        }
         let since = self.unled(now);
         for &(id, _) in wanted.iter().filter(|(_, is_new)| *is_new) {
             let channel = self.channels.get(id).expect("it was just made");
+            // Also if no query of the engine reads it yet.
+            self.engine
+                .declare(&channel.fragment.declaration(&channel.source));
             for agent in self.agents.values_mut() {
                 agent.start(channel, since);
             }
+        }
+        if let [.., (requests, _), (vms, _)] = wanted[..]
+            && reads_guests
+        {
+            self.read_guests(&of_guests, requests, vms);
         }
         let channels = wanted.iter().filter_map(|(id, _)| self.channels.get(*id));
         let (sources, accounts): (Vec<String>, Vec<(ChannelId, Account)>) = channels
@@ -550,6 +547,25 @@ impl Monitor {
             self.hold(now);
         }
         Ok(query)
+    }
+
+    /// Adds a query of stream `GuestIO`, whose requests and VMs are those of these channels.
+    fn read_guests(&mut self, fragments: &[Fragment], requests: ChannelId, vms: ChannelId) {
+        let guests = self.guest.get_or_insert_with(|| {
+            let mut stream = GuestStream::new(fragments);
+            let channel = self.channels.get(vms).expect("it was just wanted");
+            // Another query may have the channel already, which does not send it again.
+            if let Some(known) = self.engine.content(&channel.source, self.watermark) {
+                stream.vms(&known);
+            }
+            Guests {
+                stream,
+                requests,
+                vms,
+                queries: 0,
+            }
+        });
+        guests.queries += 1;
     }
 
     /// Computes again how long each channel's rows are needed, and saves as soon as possible which

@@ -86,7 +86,7 @@ fn in_vdisk(i: i64) -> Vec<(&'static str, Value)> {
 }
 
 fn issued(i: i64) -> Nanos {
-    (200 + i) * MS
+    (400 + i) * MS
 }
 
 /// A VM of host `h1`.
@@ -97,10 +97,18 @@ fn vm() -> Vm {
     }
 }
 
-/// The results of the query over both sides, six seconds later.
-fn results() -> Results {
+/// The results of queries over both sides, six seconds later. Each query starts at a step; the VM is
+/// known from step 2 on, and requests follow at step 8.
+fn results<const N: usize>(queries: [(i64, &str); N]) -> [Results; N] {
     let mut fleet = Fleet::new(MonitorOptions::default());
-    let (_, results) = fleet.query(QUERY, PlacementStrategy::Rows);
+    let mut results = [const { None }; N];
+    let mut start = |step: i64, fleet: &mut Fleet| {
+        let due = queries.iter().zip(&mut results);
+        for ((_, text), result) in due.filter(|((at, _), _)| *at == step) {
+            *result = Some(fleet.query(text, PlacementStrategy::Rows).1);
+        }
+    };
+    start(0, &mut fleet);
     let mut hosts = [Host::new("h1", 1), Host::new("inside", 2)];
     for host in &mut hosts {
         host.join(&mut fleet);
@@ -114,12 +122,13 @@ fn results() -> Results {
     };
     for step in 2..120 {
         let now = step * 50 * MS;
+        start(step, &mut fleet);
         let [h1, inside] = &mut hosts;
         if step == 2 {
             let host = Some(Symbol::new("h1"));
             h1.push("vms", changes(now - 40 * MS, host, &[], &[vm()]));
         }
-        if step == 4 {
+        if step == 8 {
             h1.push("IO", given(&in_vdisk, NO_VDISK));
             inside.push("IO", given(&in_guest, NO_GUEST));
         }
@@ -129,12 +138,29 @@ fn results() -> Results {
         }
         fleet.tick(now + MS);
     }
-    results
+    results.map(|result| result.expect("it was started"))
 }
 
 #[test]
 fn requests_of_a_guest_are_tied_to_those_of_its_virtual_disk() {
-    let rows: Vec<Vec<Value>> = results().net().into_iter().map(|(_, row, _)| row).collect();
+    let [results] = results([(0, QUERY)]);
+    check_tied(&results);
+}
+
+#[test]
+fn the_vms_of_hosts_are_shared_with_other_queries() {
+    const VMS: &str = "select host, vm, uuid from vms";
+    for [of_vms, of_guests] in [[0, 3], [3, 0]] {
+        let [vms, guests] = results([(of_vms, VMS), (of_guests, QUERY)]);
+        let rows: Vec<Vec<Value>> = vms.net().into_iter().map(|(_, row, _)| row).collect();
+        assert_eq!(rows, [["h1", "web", "ab-1"].map(Value::text)]);
+        check_tied(&guests);
+    }
+}
+
+/// Checks the results of [`QUERY`].
+fn check_tied(results: &Results) {
+    let rows: Vec<Vec<Value>> = results.net().into_iter().map(|(_, row, _)| row).collect();
     let sectors = (0..REQUESTS).filter(|i| !NO_GUEST.contains(i));
     let mut expected: Vec<i64> = sectors.map(|i| i * 8).collect();
     let number = |value: &Value| match value {

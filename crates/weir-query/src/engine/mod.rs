@@ -255,6 +255,12 @@ impl Engine {
         self.source(&declaration.name).declare(declaration);
     }
 
+    /// The current content of a declared relation, its rows at the instant `ts`.
+    pub fn content(&self, relation: &str, ts: i64) -> Option<Batch> {
+        let named = |s: &&Source| s.name.eq_ignore_ascii_case(relation);
+        self.sources.iter().find(named)?.content(ts)
+    }
+
     /// Pushes rows of a source, in timestamp order. Late ones, at or before a complete instant, are
     /// dropped and counted.
     pub fn push(&mut self, source: &str, batch: Batch) {
@@ -591,12 +597,7 @@ impl Sources for InUse<'_> {
     }
 
     fn content(&self, source: usize, ts: i64) -> Option<Batch> {
-        let content = self.sources[source].content.as_ref()?;
-        Some(Batch::deltas(
-            vec![ts; content.len()],
-            vec![1; content.len()],
-            content.rows(),
-        ))
+        self.sources[source].content(ts)
     }
 
     fn mark_unused(&mut self, source: usize) {

@@ -66,6 +66,16 @@ impl Source {
         self.interval = declaration.fold.as_ref().map(|fold| fold.interval);
     }
 
+    /// The current content of a relation, its rows at the instant `ts`.
+    pub(super) fn content(&self, ts: i64) -> Option<Batch> {
+        let content = self.content.as_ref()?;
+        Some(Batch::deltas(
+            vec![ts; content.len()],
+            vec![1; content.len()],
+            content.rows(),
+        ))
+    }
+
     /// The instant up to which rows are too old for a reader that starts at `now`. Groups cannot be
     /// cut: where the source delivers groups, a reader receives whole intervals.
     pub(super) fn visible_after(&self, now: i64) -> i64 {

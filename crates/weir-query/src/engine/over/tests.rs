@@ -57,7 +57,7 @@ impl Content {
                 0 => self.rows.len() / 2,
                 _ => self.random.usize(0..4),
             };
-            for _ in 0..count {
+            for _ in 0..count.min(self.rows.len()) {
                 let at = self.random.usize(0..self.rows.len());
                 let row = self.rows.swap_remove(at);
                 changes.push((ts, row, -1));

@@ -288,7 +288,14 @@ impl Cut {
 
     /// The output of a fragment, as a source of the monitor with that name.
     pub fn declaration(&self, fragment: usize, name: &str) -> Declaration {
-        lower::declaration(&self.fragments[fragment].plan, name.to_owned())
+        self.fragments[fragment].declaration(name)
+    }
+}
+
+impl Fragment {
+    /// Its output, as a source of the monitor with that name.
+    pub fn declaration(&self, name: &str) -> Declaration {
+        lower::declaration(&self.plan, name.to_owned())
     }
 }
 

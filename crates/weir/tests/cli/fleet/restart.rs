@@ -1,6 +1,7 @@
 //! Standing queries persist across restarts of the monitor, however its process ends.
 
-use super::processes::{Monitor, dealt, sorted, until};
+use super::processes::{Monitor, Process, dealt, sorted, until, without_instants};
+use crate::live::watchable;
 
 #[test]
 fn standing_queries_run_again_after_a_restart() {
@@ -53,4 +54,42 @@ fn a_file_holds_each_row_once_though_the_monitor_was_killed() {
         .collect();
     let (got, expected) = (got.join("\n"), expected.join("\n"));
     assert_eq!(sorted(&got), sorted(&expected));
+}
+
+#[test]
+fn the_content_of_a_relation_is_in_a_file_once_after_restarts() {
+    if !watchable("relations after a restart") {
+        return;
+    }
+    let mut monitor = Monitor::configured(
+        "[[query]]\nname = \"devices\"\ntext = \"select host, disk from devices\"\n\
+         [[query.sink]]\nfile = \"devices.csv\"\n",
+    );
+    let begin = |monitor: &Monitor, host: &str| {
+        let state = monitor.home.path().join(host);
+        let agent = ["agent", "--monitor", &monitor.address, "--host", host];
+        Process::start(&[&agent[..], &["--state", state.to_str().unwrap()]].concat())
+    };
+    let _first = begin(&monitor, "a");
+    let file = monitor.home.path().join("state/devices.csv");
+    let text = || std::fs::read_to_string(&file).unwrap_or_default();
+    until("the devices are in the file", || text().contains(",a,"));
+    let before = text();
+    for signal in ["-KILL", "-TERM", "-KILL"] {
+        monitor.end(signal);
+        monitor.again();
+        // Its clients have the content again.
+        until("the devices are known", || {
+            monitor.holds("devices").contains(",a,")
+        });
+    }
+    // What was written after the last checkpoint has a later instant.
+    assert_eq!(without_instants(&text()), without_instants(&before));
+    // Changes are added as before.
+    let _second = begin(&monitor, "b");
+    until("the devices of the other host come", || {
+        text().contains(",b,")
+    });
+    let of_first = |text: &str| text.matches(",a,").count();
+    assert_eq!(of_first(&text()), of_first(&before));
 }
