@@ -154,7 +154,7 @@ pub struct Run {
     pub reported: u64,
     /// For a relation: the rows that the agent has inserted.
     pub content: RelationView,
-    /// The same for safe messages, if a standing query reads it.
+    /// The same for safe messages.
     pub safe_content: RelationView,
 }
 

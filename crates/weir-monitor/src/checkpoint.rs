@@ -63,6 +63,21 @@ impl AgentState {
         }
     }
 
+    /// True if messages may be needed again. The next ones are recorded after them.
+    pub fn has_unsafe_words(&self) -> bool {
+        !self.unsafe_words.is_empty()
+    }
+
+    /// From now on messages are recorded. Without unsafe ones, all changes of relations are safe;
+    /// otherwise messages were recorded until now.
+    pub fn begin_recording(&mut self) {
+        if self.unsafe_words.is_empty() {
+            for run in self.runs.values_mut() {
+                run.safe_content = run.content.clone();
+            }
+        }
+    }
+
     /// Marks messages as safe when results up to `instant` are; the oldest of the remaining ones
     /// that exceed `bytes_max` are passed to `give_up` and discarded.
     pub fn settle(&mut self, instant: Nanos, bytes_max: usize, mut give_up: impl FnMut(&Unsafe)) {

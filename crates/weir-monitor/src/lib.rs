@@ -70,7 +70,6 @@ use weir_model::{Catalog, Declaration, Host, NANOS_PER_SECOND, Nanos, Shape, Sym
 use weir_query::engine::{Engine, EngineOptions, QueryId};
 use weir_query::function::EvalError;
 use weir_query::place::fleet::{Cut, Fragment};
-use weir_sink::RelationView;
 use weir_wire::{ChannelId, MonitorMessage, ServerEvent, SessionId};
 
 pub use account::Account;
@@ -579,7 +578,15 @@ impl Monitor {
             .map(|c| (c.id, c.hold.take().is_some() || c.restored && restoring))
             .collect();
         self.own_hold = None;
-        self.holds = self.state.is_some() && self.queries.values().any(|q| q.standing);
+        let held = std::mem::replace(
+            &mut self.holds,
+            self.state.is_some() && self.queries.values().any(|q| q.standing),
+        );
+        if self.holds && !held {
+            self.agents
+                .values_mut()
+                .for_each(AgentState::begin_recording);
+        }
         for running in self.queries.values().filter(|q| q.standing) {
             if running.reads_own {
                 self.own_hold = self.own_hold.max(Some(running.memory.unwrap_or(0)));
@@ -590,21 +597,9 @@ impl Monitor {
                 }
             }
         }
-        // Until now it was not recorded which of its changes were safe.
+        // Until now messages were safe at once, also those that later results need.
         for channel in self.channels.iter_mut().filter(|c| c.is_relation()) {
-            let held = channel.hold.is_some();
-            if held == before[&channel.id] {
-                continue;
-            }
-            for run in self
-                .agents
-                .values_mut()
-                .filter_map(|a| a.runs.get_mut(&channel.id))
-            {
-                run.safe_content = match held {
-                    true => run.content.clone(),
-                    false => RelationView::default(),
-                };
+            if channel.hold.is_some() != before[&channel.id] {
                 channel.given_up = channel.given_up.max(now);
             }
         }

@@ -69,8 +69,8 @@ impl Monitor {
             AgentMessage::Capabilities(bytes) => self.receive_capabilities(id, &bytes, now),
         }
         if let Some(number) = number
-            && self.holds
             && let Some(agent) = self.agents.get_mut(&id)
+            && (self.holds || agent.has_unsafe_words())
         {
             let effect = std::mem::take(&mut self.effect);
             agent.note(Unsafe {
@@ -187,8 +187,7 @@ impl Monitor {
             lost: 0,
         };
         let until = batch.ts.last().copied().unwrap_or(last);
-        let changes =
-            (channel.is_relation() && channel.hold.is_some()).then(|| (channel_id, batch.clone()));
+        let changes = channel.is_relation().then(|| (channel_id, batch.clone()));
         let instants = Instants::of(&batch, counts);
         let bytes = channel.waiting.push(id, batch);
         agent.waiting_bytes += bytes;
@@ -272,8 +271,8 @@ impl Monitor {
             if channel.hold.is_some() {
                 self.effect.until = gone.ts.last().copied();
                 self.effect.late = (from > at).then_some(late_to);
-                self.effect.changes = Some((channel_id, gone.clone()));
             }
+            self.effect.changes = Some((channel_id, gone.clone()));
             let bytes = channel.waiting.push(id, gone);
             agent.waiting_bytes += bytes;
             self.waiting_bytes += bytes;

@@ -5,7 +5,7 @@ use weir_model::{Batch, Catalog, Column, Nanos, Symbol, Value};
 use weir_query::place::fleet::PlacementStrategy;
 use weir_query::plan::{Node, Plan};
 
-use super::fleet::{Fleet, Results, cut_of, options};
+use super::fleet::{Directory, Fleet, Results, START, cut_of, options, rows};
 use super::host::Host;
 
 const QUERY: &str = "Istream(select i.host, i.sector, d.image, h.state \
@@ -125,4 +125,60 @@ fn a_join_with_disks_is_made_by_the_agents_and_one_with_hosts_by_the_monitor() {
     assert_eq!(rows[1..3], ["a 8 /images/a up", "b 24 /images/b up"]);
     assert_eq!(rows[0], "a 16 /new/a up");
     assert_eq!(rows.len(), 4);
+}
+
+/// A row of relation `R` of a host arrives while another query reads it, before the query with its
+/// results in a file starts. The message is not acknowledged before the monitor is killed, so it is
+/// sent again.
+#[test]
+fn a_row_that_is_sent_again_after_a_kill_is_there_once() {
+    const WINDOW: &str = "SELECT count(*) FROM S [Range 300 ns]";
+    const CONTENT: &str = "SELECT host, a FROM R";
+    let start = |fleet: &mut Fleet, name: &str, text: &str| {
+        let cut = cut_of(text, PlacementStrategy::Rows);
+        let publisher = Results::default().publisher(&cut);
+        let now = fleet.now;
+        let started = fleet.monitor.start(name, &cut, true, publisher, now);
+        started.expect("a state directory");
+    };
+    let dir = Directory::new();
+    let mut fleet = Fleet::open(dir.path(), options(), START);
+    start(&mut fleet, "window", WINDOW);
+    fleet.query(CONTENT, PlacementStrategy::Rows);
+    let mut host = Host::new("a", 1);
+    host.join(&mut fleet);
+    let mut now = START;
+    let mut run = |fleet: &mut Fleet, host: &mut Host, steps: usize| {
+        for _ in 0..steps {
+            now += 10;
+            host.live(Some(rows("a", &[(now, 1)])), now);
+            host.deliver(100, fleet);
+            fleet.tick(now + 1);
+            fleet.monitor.await_checkpoint(now + 1);
+        }
+        now
+    };
+    let at = run(&mut fleet, &mut host, 5);
+    let row = vec![Column::texts(["a"]), Column::ints(vec![5])];
+    host.push("R", Batch::deltas(vec![at + 5], vec![1], row));
+    run(&mut fleet, &mut host, 2);
+    start(&mut fleet, "content", CONTENT);
+    let now = run(&mut fleet, &mut host, 5);
+    // The monitor is killed.
+    host.link = None;
+    fleet = Fleet::open(dir.path(), options(), now);
+    for (name, text) in [("window", WINDOW), ("content", CONTENT)] {
+        assert!(fleet.monitor.saved(name).is_some(), "{name}");
+        start(&mut fleet, name, text);
+    }
+    host.join(&mut fleet);
+    run(&mut fleet, &mut host, 50);
+    let (_, results) = fleet.query(CONTENT, PlacementStrategy::Rows);
+    run(&mut fleet, &mut host, 2);
+    let weights: Vec<i64> = results
+        .net()
+        .into_iter()
+        .map(|(.., weight)| weight)
+        .collect();
+    assert_eq!(weights, [1]);
 }
