@@ -178,6 +178,14 @@ impl Monitor {
         serde_json::from_str(&listed).unwrap()
     }
 
+    /// An agent with this host name that observes this host, with more arguments.
+    pub fn observer(&self, host: &str, more: &[&str]) -> Process {
+        let state = self.home.path().join(host);
+        let args = ["agent", "--monitor", &self.address, "--host", host];
+        let state = ["--state", state.to_str().unwrap()];
+        Process::start(&[&args[..], &state, more].concat())
+    }
+
     /// The current content of the relation of a query.
     pub fn holds(&self, name: &str) -> String {
         let watch = ["fleet", "watch", name, "--final", "--for", "300ms"];

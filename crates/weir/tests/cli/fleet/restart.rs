@@ -1,6 +1,6 @@
 //! Standing queries persist across restarts of the monitor, however its process ends.
 
-use super::processes::{Monitor, Process, dealt, sorted, until, without_instants};
+use super::processes::{Monitor, dealt, sorted, until, without_instants};
 use crate::live::watchable;
 
 #[test]
@@ -65,12 +65,7 @@ fn the_content_of_a_relation_is_in_a_file_once_after_restarts() {
         "[[query]]\nname = \"devices\"\ntext = \"select host, disk from devices\"\n\
          [[query.sink]]\nfile = \"devices.csv\"\n",
     );
-    let begin = |monitor: &Monitor, host: &str| {
-        let state = monitor.home.path().join(host);
-        let agent = ["agent", "--monitor", &monitor.address, "--host", host];
-        Process::start(&[&agent[..], &["--state", state.to_str().unwrap()]].concat())
-    };
-    let _first = begin(&monitor, "a");
+    let _first = monitor.observer("a", &[]);
     let file = monitor.home.path().join("state/devices.csv");
     let text = || std::fs::read_to_string(&file).unwrap_or_default();
     until("the devices are in the file", || text().contains(",a,"));
@@ -86,7 +81,7 @@ fn the_content_of_a_relation_is_in_a_file_once_after_restarts() {
     // What was written after the last checkpoint has a later instant.
     assert_eq!(without_instants(&text()), without_instants(&before));
     // Changes are added as before.
-    let _second = begin(&monitor, "b");
+    let _second = monitor.observer("b", &[]);
     until("the devices of the other host come", || {
         text().contains(",b,")
     });

@@ -253,10 +253,7 @@ fn a_restarted_site_waits_for_the_probes_of_its_agents() {
         "probes.cql",
         "create stream masks as probe 'tp:syscalls:sys_enter_umask' (mask) limit 10000;",
     );
-    let state = top.home.path().join("a");
-    let agent = ["agent", "--monitor", &east.address, "--host", "a"];
-    let state = ["--state", state.to_str().unwrap(), "--define", &define];
-    let _agent = Process::start(&[&agent[..], &state].concat());
+    let _agent = east.observer("a", &["--define", &define]);
     until("the site offers the stream of its agent", || {
         let shown = top.run(&["query", "show streams"]);
         shown.out.contains("masks")
@@ -292,11 +289,6 @@ fn relations_of_hosts_are_those_of_the_site() {
     let top = Monitor::start();
     let mut east = site("east", &top);
     until_connected(&top, &["east"]);
-    let begin = |east: &Monitor, host: &str| {
-        let state = east.home.path().join(host);
-        let agent = ["agent", "--monitor", &east.address, "--host", host];
-        Process::start(&[&agent[..], &["--state", state.to_str().unwrap()]].concat())
-    };
     let devices = "select host, count(*) from devices group by host";
     let joined = "select d.host, count(*) from devices as d join devices as e \
                   on d.host = e.host and d.disk = e.disk group by d.host";
@@ -324,15 +316,15 @@ fn relations_of_hosts_are_those_of_the_site() {
         monitor.place("devices", devices);
         monitor.place("joined", joined);
     }
-    let mut a = begin(&east, "a");
-    let _b = begin(&east, "b");
+    let mut a = east.observer("a", &[]);
+    let _b = east.observer("b", &[]);
     for monitor in [&top, &east] {
         until_of(monitor, &["a", "b"]);
     }
     a.signal("-KILL");
     a.end();
-    let _a = begin(&east, "a");
-    let _c = begin(&east, "c");
+    let _a = east.observer("a", &[]);
+    let _c = east.observer("c", &[]);
     for monitor in [&top, &east] {
         until_of(monitor, &["a", "b", "c"]);
     }

@@ -150,6 +150,17 @@ impl Pair {
         until("rows come", || self.lines("rows.csv").len() >= count);
     }
 
+    /// Kills each leader after some rows, and begins it again as a standby.
+    fn kill_leaders(&mut self) {
+        for (old, new) in [(0, 1), (1, 0), (0, 1)] {
+            let had = self.lines("rows.csv").len();
+            self.until_rows(had + 1_000);
+            self.end(old, "-KILL");
+            self.until_leading(new);
+            self.begin(old);
+        }
+    }
+
     /// Waits until all requests are in the results, and checks that each is there once.
     fn check_results(&self) {
         self.until_rows(REQUESTS);
@@ -226,13 +237,7 @@ fn each_row_of_a_site_is_in_the_results_once_whenever_the_upstream_leader_is_kil
         site.printed().contains("connected to the upstream monitor")
     });
     let _agents = pair.agents_of(&site.address, &parts);
-    for (old, new) in [(0, 1), (1, 0), (0, 1)] {
-        let had = pair.lines("rows.csv").len();
-        pair.until_rows(had + 1_000);
-        pair.end(old, "-KILL");
-        pair.until_leading(new);
-        pair.begin(old);
-    }
+    pair.kill_leaders();
     pair.check_results();
 }
 
@@ -315,13 +320,7 @@ fn a_client_receives_each_window_once_whenever_the_leader_is_killed() {
         queries.len() == 2 && queries.iter().all(|query| query["clients"] == 1)
     };
     until("both are watched", || are_watched(&pair));
-    for (old, new) in [(0, 1), (1, 0), (0, 1)] {
-        let had = pair.lines("rows.csv").len();
-        pair.until_rows(had + 1_000);
-        pair.end(old, "-KILL");
-        pair.until_leading(new);
-        pair.begin(old);
-    }
+    pair.kill_leaders();
     pair.check_results();
     until("both are watched again", || are_watched(&pair));
     for (watcher, query) in watchers.into_iter().zip(["counts", "rows"]) {
