@@ -15,6 +15,7 @@ use weir_wire::ChannelId;
 use super::Monitor;
 use super::account::{Account, Instants};
 use super::agents::{AgentId, AgentState, Run};
+use super::channels::Channel;
 use super::site::SavedSite;
 use super::state::{Cell, Position, Saved, SavedAgent, SavedChannel, SavedQuery, SavedRun};
 
@@ -265,22 +266,11 @@ impl Monitor {
                     given_up: channel.given_up,
                 }
             });
-        let mut hold = self
-            .channels
-            .iter()
-            .filter_map(|c| c.hold)
-            .chain(self.own_hold)
-            .max()
-            .unwrap_or(0);
         // The content of a relation is inserted after the instant at which time restarts, when its
         // results are not emitted again.
-        if self
-            .channels
-            .iter()
-            .any(|c| c.is_relation() && c.hold.is_some())
-        {
-            hold = hold.max(1);
-        }
+        let hold = |c: &Channel| c.hold.map(|hold| hold.max(Nanos::from(c.is_relation())));
+        let holds = self.channels.iter().filter_map(hold);
+        let hold = holds.chain(self.own_hold).max().unwrap_or(0);
         let saved = Saved {
             instant,
             resume_from: instant.saturating_sub(hold),

@@ -257,8 +257,7 @@ impl Engine {
 
     /// The current content of a declared relation, its rows at the instant `ts`.
     pub fn content(&self, relation: &str, ts: i64) -> Option<Batch> {
-        let named = |s: &&Source| s.name.eq_ignore_ascii_case(relation);
-        self.sources.iter().find(named)?.content(ts)
+        self.known(relation)?.content(ts)
     }
 
     /// Pushes rows of a source, in timestamp order. Late ones, at or before a complete instant, are
@@ -387,20 +386,15 @@ impl Engine {
 
     /// The instant up to which rows are too old for a query of this plan that is added now.
     pub fn visible_after(&self, plan: &Plan) -> i64 {
-        let named = |d: &Declaration| {
-            let mut sources = self.sources.iter();
-            sources.find(|s| s.name.eq_ignore_ascii_case(&d.name))
-        };
-        let sources = plan.sources().into_iter().filter_map(named);
+        let sources = plan.sources().into_iter();
+        let sources = sources.filter_map(|declaration| self.known(&declaration.name));
         let from = sources.map(|source| source.visible_after(self.now));
         from.max().unwrap_or(self.now)
     }
 
     /// Requests of a source that wait for the end of their instant or interval.
     pub fn waiting(&self, source: &str) -> u64 {
-        let mut sources = self.sources.iter();
-        let source = sources.find(|s| s.name.eq_ignore_ascii_case(source));
-        source.map_or(0, Source::waiting)
+        self.known(source).map_or(0, Source::waiting)
     }
 
     /// Requests that a query has read and that are in none of its results yet, because the interval
@@ -436,6 +430,12 @@ impl Engine {
                 .collect(),
             queries: self.queries.iter().map(query).collect(),
         }
+    }
+
+    /// The source called `name`, if it was named before.
+    fn known(&self, name: &str) -> Option<&Source> {
+        let mut sources = self.sources.iter();
+        sources.find(|source| source.name.eq_ignore_ascii_case(name))
     }
 
     fn source(&mut self, name: &str) -> &mut Source {

@@ -123,6 +123,12 @@ impl Monitor {
         }
     }
 
+    /// The section of a configuration that makes a monitor the site `host` of those at these
+    /// addresses.
+    pub fn upstream(addresses: &str, host: &str) -> String {
+        format!("[upstream]\nmonitor = \"{addresses}\"\nhost = \"{host}\"\n")
+    }
+
     /// Ends it by a signal.
     pub fn end(&mut self, signal: &str) -> (Option<i32>, String) {
         self.process.signal(signal);

@@ -25,10 +25,16 @@ fn site(name: &str, upstream: &Monitor) -> Monitor {
 
 /// The same with a configuration.
 fn configured_site(config: &str, name: &str, upstream: &Monitor) -> Monitor {
-    Monitor::configured(&format!(
-        "{config}[upstream]\nmonitor = \"{}\"\nhost = \"{name}\"\n",
-        upstream.address
-    ))
+    let section = Monitor::upstream(&upstream.address, name);
+    Monitor::configured(&format!("{config}{section}"))
+}
+
+/// A monitor, and that of its site `east`, which is connected.
+fn top_and_east() -> (Monitor, Monitor) {
+    let top = Monitor::start();
+    let east = site("east", &top);
+    until_connected(&top, &["east"]);
+    (top, east)
 }
 
 /// Waits until this number of hosts is connected.
@@ -194,9 +200,7 @@ fn what_is_missing_in_a_site_is_missing_upstream() {
 
 #[test]
 fn an_upstream_monitor_that_restarts_continues_its_queries() {
-    let mut top = Monitor::start();
-    let east = site("east", &top);
-    until_connected(&top, &["east"]);
+    let (mut top, east) = top_and_east();
     let (_, parts) = dealt(&top.home, 900);
     // Rows of this window are sent once more after a restart; a query without one begins again with
     // those that were not acknowledged.
@@ -246,9 +250,7 @@ fn a_restarted_site_waits_for_the_probes_of_its_agents() {
     if !watchable("probes of a site") {
         return;
     }
-    let top = Monitor::start();
-    let mut east = site("east", &top);
-    until_connected(&top, &["east"]);
+    let (top, mut east) = top_and_east();
     let define = top.home.write(
         "probes.cql",
         "create stream masks as probe 'tp:syscalls:sys_enter_umask' (mask) limit 10000;",
@@ -286,9 +288,7 @@ fn relations_of_hosts_are_those_of_the_site() {
     if !watchable("relations of a site") {
         return;
     }
-    let top = Monitor::start();
-    let mut east = site("east", &top);
-    until_connected(&top, &["east"]);
+    let (top, mut east) = top_and_east();
     let devices = "select host, count(*) from devices group by host";
     let joined = "select d.host, count(*) from devices as d join devices as e \
                   on d.host = e.host and d.disk = e.disk group by d.host";

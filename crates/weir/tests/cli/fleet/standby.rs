@@ -229,10 +229,7 @@ fn each_row_is_in_the_results_once_whenever_the_leader_is_killed() {
 fn each_row_of_a_site_is_in_the_results_once_whenever_the_upstream_leader_is_killed() {
     let mut pair = Pair::start();
     let (_, parts) = dealt(&pair.home, REQUESTS);
-    let site = Monitor::configured(&format!(
-        "[upstream]\nmonitor = \"{}\"\nhost = \"east\"\n",
-        pair.addresses()
-    ));
+    let site = Monitor::configured(&Monitor::upstream(&pair.addresses(), "east"));
     until("the site is connected", || {
         site.printed().contains("connected to the upstream monitor")
     });
@@ -249,10 +246,7 @@ fn upstream_results_are_complete_some_time_after_the_leader_of_a_site_is_killed(
         "[[query]]\nname = \"rows\"\ntext = \"select sector, cast(ts as integer) from IO\"\n\
          [[query.sink]]\nfile = \"rows.csv\"\n",
     );
-    let mut pair = Pair::configured(&format!(
-        "[upstream]\nmonitor = \"{}\"\nhost = \"east\"\n",
-        top.address
-    ));
+    let mut pair = Pair::configured(&Monitor::upstream(&top.address, "east"));
     let connected = "connected to the upstream monitor";
     until("the site is connected", || {
         pair.printed(0).contains(connected)
