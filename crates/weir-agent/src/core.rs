@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
-use weir_model::{Batch, Declaration, Folded, Nanos};
+use weir_model::{Batch, Declaration, Folded, Nanos, Shape};
 use weir_query::engine::{
     Engine, EngineCounts, EngineOptions, EngineOutput, QueryId, in_time_order,
 };
@@ -107,9 +107,11 @@ impl AgentCore {
             // later.
             self.engine.heartbeat(source, self.reached);
         }
-        let query = self.engine.add(plan);
-        let at = self.engine.visible_after(plan).max(self.reached);
+        let (query, at) = self.add(channel, plan);
         let rows_before = rows_of(&self.engine.counts(), &sources);
+        // A channel that is started again continues its tally.
+        let ended = self.ended.iter().position(|t| t.channel == channel.0);
+        let tally = ended.and_then(|at| self.ended.remove(at));
         let fragment = Fragment {
             query,
             plan: plan.clone(),
@@ -118,16 +120,39 @@ impl AgentCore {
             started_at: at,
             counts: plan.requests_column(),
             rows_out: 0,
-            tally: ChannelTally {
+            tally: tally.unwrap_or(ChannelTally {
                 channel: channel.0,
                 produced: 0,
                 lost: 0,
-            },
+            }),
         };
-        self.channels.insert(query, channel);
         self.running.insert(channel, fragment);
         self.emits_at = None;
+    }
+
+    /// Adds the query of a channel, and emits the instant from which it receives rows.
+    fn add(&mut self, channel: ChannelId, plan: &Plan) -> (QueryId, Nanos) {
+        let query = self.engine.add(plan);
+        let at = self.engine.visible_after(plan).max(self.reached);
+        self.channels.insert(query, channel);
         self.pending.push(AgentMessage::started(channel, at));
+        (query, at)
+    }
+
+    /// Sends the content of a relation anew, as after a start: the monitor has not received all of
+    /// its changes. Other channels are not changed.
+    pub fn resend(&mut self, channel: ChannelId) {
+        let running = self.running.get(&channel);
+        let Some(fragment) = running.filter(|f| f.plan.shape == Shape::Relation) else {
+            return;
+        };
+        let (before, plan) = (fragment.query, fragment.plan.clone());
+        let (query, at) = self.add(channel, &plan);
+        self.engine.remove(before);
+        self.channels.remove(&before);
+        let fragment = self.running.get_mut(&channel).expect("it was looked up");
+        (fragment.query, fragment.started_at) = (query, at);
+        self.emits_at = None;
     }
 
     /// Announces that a source will be read: the content of a relation is retained from its first

@@ -466,6 +466,9 @@ impl Agent {
         for (channel, requests) in self.uplink.dropped() {
             self.core.lost(channel, requests);
         }
+        for channel in self.uplink.incomplete() {
+            self.core.resend(channel);
+        }
         self.report_missed();
         self.reach();
         let mut words = Vec::new();

@@ -68,6 +68,11 @@ impl Instants {
         }
     }
 
+    /// The last instant.
+    pub fn last(&self) -> Option<Nanos> {
+        self.ts.last().copied()
+    }
+
     /// True if a row is later than `instant`.
     pub fn any_after(&self, instant: Nanos) -> bool {
         self.ts.last().is_some_and(|&ts| ts > instant)

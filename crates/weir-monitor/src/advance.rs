@@ -117,8 +117,18 @@ impl Monitor {
         }
     }
 
-    /// Advances the engine to `watermark`.
+    /// Advances to `watermark`. Queries that start at an instant on the way start there.
     fn advance(&mut self, watermark: Nanos, now: Nanos) {
+        let pending = self.queries.values().filter(|q| q.pending.is_some());
+        let starts = pending.map(|q| q.from).filter(|from| *from < watermark);
+        let starts: BTreeSet<Nanos> = starts.collect();
+        for instant in starts.into_iter().chain([watermark]) {
+            self.advance_engine(instant, now);
+            self.start_pending();
+        }
+    }
+
+    fn advance_engine(&mut self, watermark: Nanos, now: Nanos) {
         self.update_hosts(watermark, now);
         let notes = self.own.release(self.watermark, watermark);
         self.engine.push(OWN_STREAM, notes);

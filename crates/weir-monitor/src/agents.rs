@@ -235,6 +235,13 @@ impl AgentState {
         self.order(channel.start());
     }
 
+    /// Whether the content of a relation at this agent is unknown, so that a process that runs the
+    /// channel must start it again.
+    pub fn lacks_content(&self, channel: &Channel) -> bool {
+        let run = self.runs.get(&channel.id);
+        channel.is_relation() && run.is_none_or(|run| run.started.is_none())
+    }
+
     /// Ends the wait for its start: its messages are in order, or the wait was too long.
     pub fn has_started(&mut self) {
         self.expected.clear();
@@ -312,8 +319,8 @@ impl AgentState {
     }
 
     /// Continues with a process that was present before: it does not send acknowledged messages
-    /// again, and reports what it has received since its start. Rows of relations are missing until
-    /// it restarts the channel, so it is not counted as running it.
+    /// again, and reports what it has received since its start. Rows of relations are missing, so
+    /// it is not counted as running their channels until it has started them again.
     fn resume(&mut self, process: PastProcess, channels: &Channels) {
         let PastProcess { seen, safe, .. } = process;
         (self.seen, self.safe, self.settled, self.saving) = (seen, safe, safe, safe);

@@ -47,7 +47,29 @@ pub struct Unsafe {
     pub late: Option<(u64, Nanos)>,
 }
 
+impl Unsafe {
+    /// The channel of its rows, and the last of their instants.
+    fn last_row(&self) -> Option<(ChannelId, Nanos)> {
+        match (&self.changes, self.effect) {
+            (Some((id, batch)), _) => Some((*id, *batch.ts.last()?)),
+            (None, Some((id, _))) => Some((id, self.instants.last()?)),
+            (None, None) => None,
+        }
+    }
+}
+
 impl AgentState {
+    /// The rows of channels are needed for longer than before, as given by `holds`.
+    pub fn hold_longer(&mut self, holds: &HashMap<ChannelId, Nanos>) {
+        for word in &mut self.unsafe_words {
+            if let Some((channel, last)) = word.last_row()
+                && let Some(hold) = holds.get(&channel)
+            {
+                word.until = word.until.max(last.saturating_add(*hold));
+            }
+        }
+    }
+
     /// Records a processed message that may be needed again.
     pub fn note(&mut self, word: Unsafe) {
         let idle = word.effect.is_none() && word.until == Nanos::MIN;
@@ -193,7 +215,11 @@ impl Monitor {
 
     fn save(&mut self, now: Nanos) {
         // The rows that were read again after a restart have not reached the results in the files.
-        if self.queries.values().any(|q| q.shown_to > self.watermark) {
+        if self
+            .queries
+            .values()
+            .any(|q| q.shown_to > self.watermark || q.pending.is_some())
+        {
             return;
         }
         self.saved_at = now;
@@ -206,6 +232,7 @@ impl Monitor {
             queries.push(SavedQuery {
                 name: running.name.clone(),
                 since: running.since,
+                from: running.from,
                 before: running.channels.iter().map(|(id, a)| (id.0, *a)).collect(),
                 positions,
                 rows: running.publisher.rows_emitted(),

@@ -74,6 +74,12 @@ impl Waiting {
         self.requests
     }
 
+    /// The last instant of the rows.
+    pub fn last(&self) -> Option<i64> {
+        let last = |Reverse(piece): &Reverse<Piece>| piece.batch.ts.last().copied();
+        self.pieces.iter().filter_map(last).max()
+    }
+
     /// Adds rows of an agent, in timestamp order; returns their approximate bytes.
     pub fn push(&mut self, agent: AgentId, batch: Batch) -> usize {
         if batch.is_empty() {

@@ -33,7 +33,12 @@ impl Monitor {
         let welcome = Welcome {
             monitor: self.identity,
             acked: agent.safe,
-            channels: self.channels.iter().map(|c| c.id.0).collect(),
+            channels: self
+                .channels
+                .iter()
+                .filter(|channel| !agent.lacks_content(channel))
+                .map(|channel| channel.id.0)
+                .collect(),
             heartbeat_interval_ns: self.options.heartbeat,
             term: self.term,
             ..Welcome::default()

@@ -70,6 +70,7 @@ use weir_model::{Catalog, Declaration, Host, NANOS_PER_SECOND, Nanos, Shape, Sym
 use weir_query::engine::{Engine, EngineOptions, QueryId};
 use weir_query::function::EvalError;
 use weir_query::place::fleet::{Cut, Fragment};
+use weir_query::plan::Plan;
 use weir_wire::{ChannelId, MonitorMessage, ServerEvent, SessionId};
 
 pub use account::Account;
@@ -175,6 +176,11 @@ pub struct Running {
     pub restarted_at: Option<Nanos>,
     /// Results up to this instant were emitted before a restart.
     shown_to: Nanos,
+    /// It receives what is later than this instant.
+    from: Nanos,
+    /// Its plan, until time has reached that instant: after a restart, time continues from an
+    /// earlier one.
+    pending: Option<Plan>,
     /// How far back its windows reach.
     memory: Option<Nanos>,
     /// It reads stream `weir`.
@@ -509,7 +515,6 @@ impl Monitor {
         let memory = memory.filter(|memory| {
             *memory <= self.options.hold_max && plan.sources().into_iter().all(kept)
         });
-        let query = self.engine.add(&plan);
         let instant = self.recovery.instant;
         let whole = |id: &ChannelId| {
             let channel = self.channels.get(*id).expect("it was just wanted");
@@ -520,17 +525,20 @@ impl Monitor {
         if restarts {
             self.own.record(now, None, "query_restarted", name, 1);
         }
+        let continued = restored.as_ref().filter(|_| !restarts);
         let mut running = Running {
             name: name.into(),
             publisher,
             since: now,
             standing,
             restarted_at: restarts.then_some(now),
-            shown_to: self.recovery.shown_to(),
+            shown_to: continued.map_or(Nanos::MIN, |_| instant),
+            from: continued.map_or(instant.max(self.watermark), |saved| saved.from),
             memory,
             reads_guests,
             reads_own: plan.sources().iter().any(|d| d.name == OWN_STREAM),
             channels: accounts,
+            pending: Some(plan),
         };
         if let Some(restored) = restored {
             running.since = restored.since;
@@ -539,13 +547,26 @@ impl Monitor {
                 *account = before.map_or(*account, |(_, before)| *before);
             }
         }
+        let query = self.engine.reserve();
         self.queries.insert(query, running);
+        self.start_pending();
         if standing {
             let channels = wanted.iter().map(|(id, _)| *id);
             self.forward_query(query, name, cut.fragments.iter().zip(channels), now);
             self.hold(now);
         }
         Ok(query)
+    }
+
+    /// Starts the queries in the engine that receive what is later than the watermark.
+    fn start_pending(&mut self) {
+        for (id, running) in &mut self.queries {
+            if running.from <= self.watermark
+                && let Some(plan) = running.pending.take()
+            {
+                self.engine.start(*id, &plan);
+            }
+        }
     }
 
     /// Adds a query of stream `GuestIO`, whose requests and VMs are those of these channels.
@@ -572,11 +593,11 @@ impl Monitor {
     fn hold(&mut self, now: Nanos) {
         self.save_soon = true;
         let restoring = self.recovery.is_open();
-        let before: HashMap<ChannelId, bool> = self
-            .channels
-            .iter_mut()
-            .map(|c| (c.id, c.hold.take().is_some() || c.restored && restoring))
-            .collect();
+        let mut before: HashMap<ChannelId, Option<Nanos>> = HashMap::new();
+        for channel in self.channels.iter_mut() {
+            let restored = (channel.restored && restoring).then_some(Nanos::MAX);
+            before.insert(channel.id, channel.hold.take().max(restored));
+        }
         self.own_hold = None;
         let held = std::mem::replace(
             &mut self.holds,
@@ -597,11 +618,23 @@ impl Monitor {
                 }
             }
         }
-        // Until now messages were safe at once, also those that later results need.
-        for channel in self.channels.iter_mut().filter(|c| c.is_relation()) {
-            if channel.hold.is_some() != before[&channel.id] {
-                channel.given_up = channel.given_up.max(now);
-            }
+        let mut longer = HashMap::new();
+        for channel in self.channels.iter_mut() {
+            let given_up = match (before[&channel.id], channel.hold) {
+                // Until now messages were safe at once, also those that later results need.
+                (None, Some(_)) | (Some(_), None) if channel.is_relation() => Some(now),
+                (None, Some(hold)) => channel.waiting.last().map(|ts| ts.saturating_add(hold)),
+                (Some(before), Some(hold)) if hold > before => {
+                    longer.insert(channel.id, hold);
+                    None
+                }
+                _ => None,
+            };
+            channel.given_up = channel.given_up.max(given_up.unwrap_or(Nanos::MIN));
+        }
+        if !longer.is_empty() {
+            let agents = self.agents.values_mut();
+            agents.for_each(|agent| agent.hold_longer(&longer));
         }
     }
 

@@ -48,7 +48,8 @@ impl Monitor {
                 self.on_started(id, channel, started.at_ns, number, now);
             }
             AgentMessage::Failed(failed) => {
-                self.on_failed(id, ChannelId(failed.channel), &failed.why, now);
+                let channel = ChannelId(failed.channel);
+                self.on_failed(id, channel, &failed.why, number, now);
             }
             AgentMessage::Lost(lost) => {
                 self.on_lost(id, ChannelId(lost.channel), lost.requests, &lost.cause, now);
@@ -155,12 +156,18 @@ impl Monitor {
         };
         let late_to = late_to.filter(|_| moved > 0);
         let run = agent.runs.entry(channel_id).or_default();
+        let batch = match channel.is_relation() && run.started.is_none() {
+            // Changes of a content that is unknown; the agent sends all of it after its start.
+            true => batch.slice(0, 0),
+            false => batch,
+        };
         let most = self.options.waiting_bytes_max;
         // Without this change the relation would be wrong from then on, so the agent is
         // disconnected.
         if channel.is_relation()
             && !(agent.waiting_bytes <= most && run.content.try_apply(&batch, RELATION_ROWS_MAX))
         {
+            self.end_run(id, channel_id);
             self.lose_of(id, channel_id, requests, "refused", now);
             let why = format!("channel {}: too many rows in a relation", channel_id.0);
             return self.bar(id, why, now);
@@ -245,7 +252,6 @@ impl Monitor {
         number: Option<u64>,
         now: Nanos,
     ) {
-        let acked_time = self.acked_time();
         let Some(channel) = self.channels.get_mut(channel_id) else {
             return;
         };
@@ -264,12 +270,24 @@ impl Monitor {
         channel.complete_from = channel.complete_from.max(at);
         channel.count(was_counted, false);
         channel.count(agent.counted, true);
+        self.retract(id, channel_id, at, number);
+        self.count_agent(id);
+    }
+
+    /// Retracts the rows of a relation that an agent has sent before a message, at `at` or as soon
+    /// as possible.
+    fn retract(&mut self, id: AgentId, channel_id: ChannelId, at: Nanos, number: Option<u64>) {
+        let agent = self.agents.get_mut(&id).expect("it just spoke");
+        let channel = self.channels.get_mut(channel_id);
+        let (Some(channel), Some(run)) = (channel, agent.runs.get_mut(&channel_id)) else {
+            return;
+        };
         let late_before = number.and_then(|n| agent.before.as_ref()?.late(n));
-        let late_to = late_before.unwrap_or(acked_time);
+        let late_to = late_before.unwrap_or(self.watermark.max(self.recovery.instant));
         let from = at.max(late_to.max(self.watermark).saturating_add(1));
         if let Some(gone) = run.content.clear(&channel.fragment.plan.schema, from) {
-            if channel.hold.is_some() {
-                self.effect.until = gone.ts.last().copied();
+            if let Some(hold) = channel.hold {
+                self.effect.until = gone.ts.last().map(|last| last.saturating_add(hold));
                 self.effect.late = (from > at).then_some(late_to);
             }
             self.effect.changes = Some((channel_id, gone.clone()));
@@ -277,7 +295,17 @@ impl Monitor {
             agent.waiting_bytes += bytes;
             self.waiting_bytes += bytes;
         }
-        self.count_agent(id);
+    }
+
+    /// Counts an agent as not running a channel, until it has started it again.
+    fn end_run(&mut self, id: AgentId, channel_id: ChannelId) {
+        let agent = self.agents.get_mut(&id).expect("it just spoke");
+        let run = agent.runs.entry(channel_id).or_default();
+        let was_running = run.is_running();
+        run.started = None;
+        if let Some(channel) = self.channels.get_mut(channel_id).filter(|_| was_running) {
+            channel.count(agent.counted, false);
+        }
     }
 
     /// The hosts of a site have changed.
@@ -293,7 +321,14 @@ impl Monitor {
         site.report(agent.reached, hosts);
     }
 
-    fn on_failed(&mut self, id: AgentId, channel_id: ChannelId, why: &str, now: Nanos) {
+    fn on_failed(
+        &mut self,
+        id: AgentId,
+        channel_id: ChannelId,
+        why: &str,
+        number: Option<u64>,
+        now: Nanos,
+    ) {
         let agent = self.agents.get_mut(&id).expect("it just spoke");
         agent.expects_not(channel_id);
         if let Some(channel) = self.channels.get_mut(channel_id) {
@@ -306,6 +341,7 @@ impl Monitor {
                 run.failed = true;
             }
         }
+        self.retract(id, channel_id, Nanos::MIN, number);
         self.record_join(id, "query_failed", why, 1, now);
         self.count_agent(id);
     }

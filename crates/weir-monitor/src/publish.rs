@@ -177,6 +177,11 @@ impl Publisher {
         self.clients.subscribe(|| Some(self.state.current(0)))
     }
 
+    /// The current rows of a relation, as insertions.
+    pub fn content(&self) -> Option<Batch> {
+        self.state.content()
+    }
+
     /// Publishes rows of a stream or changes of a relation, in timestamp order. The first `emitted`
     /// of them were emitted before a restart.
     pub fn write(&mut self, batch: &Batch, emitted: usize) {
@@ -270,18 +275,24 @@ impl PublishedState {
         if skipped > 0 {
             note["skipped"] = json!(skipped);
         }
-        let batch = match &self.view {
+        let batch = match self.content() {
             None => RecordBatch::new_empty(self.schema.clone()),
-            Some(view) => {
-                let batch = view.snapshot(&self.answer.schema, view.instant());
+            Some(batch) => {
                 note["reset"] = json!(batch.len());
-                if view.omitted() != 0 {
-                    note["omitted"] = json!(view.omitted());
-                }
                 self.record(&[batch])
             }
         };
+        let omitted = self.view.as_ref().map_or(0, RelationView::omitted);
+        if omitted != 0 {
+            note["omitted"] = json!(omitted);
+        }
         update(batch, note, 0)
+    }
+
+    /// The current rows of a relation.
+    fn content(&self) -> Option<Batch> {
+        let view = self.view.as_ref()?;
+        Some(view.snapshot(&self.answer.schema, view.instant()))
     }
 
     /// The note for rows after which no instant is partial. It contains the number of rows that the

@@ -62,11 +62,6 @@ impl Recovery {
     pub fn is_open(&self) -> bool {
         self.open
     }
-
-    /// The instant up to which a query that starts now emits no results.
-    pub fn shown_to(&self) -> Nanos {
-        if self.open { self.instant } else { Nanos::MIN }
-    }
 }
 
 /// The messages of an agent before the restart of the monitor.

@@ -357,7 +357,7 @@ impl Registry {
                 }
                 continue;
             }
-            self.configured(standing, monitor, now);
+            self.configured(standing, monitor, now)?;
         }
         let is_configured = |kept: &StoredQuery| {
             kept.owner.is_some() || queries.iter().any(|q| q.name == kept.name)
@@ -375,7 +375,12 @@ impl Registry {
     }
 
     /// Runs a query of the configuration.
-    fn configured(&mut self, standing: &StandingEntry, monitor: &mut Monitor, now: Nanos) {
+    fn configured(
+        &mut self,
+        standing: &StandingEntry,
+        monitor: &mut Monitor,
+        now: Nanos,
+    ) -> Result<(), StateError> {
         let submit = Submit {
             query: standing.text.clone(),
             name: Some(standing.name.clone()),
@@ -384,10 +389,16 @@ impl Registry {
             script: None,
         };
         let before = self.book.kept().iter().find(|k| k.name == standing.name);
-        let same = before.filter(|before| before.is_of(&standing.name, &submit));
+        // A file that is new in the configuration begins with the content of a relation.
+        let mut paths = standing.sinks.iter().map(|s| path_of(s, &self.directory));
+        let same = before.filter(|before| {
+            let has_file = |path| before.files.iter().any(|file| file.path == path);
+            before.is_of(&standing.name, &submit) && paths.all(has_file)
+        });
         let strategy = same.map(|before| before.strategy.clone());
         if same.is_none() {
             monitor.forget_saved(&standing.name);
+            self.book.remove_stored(&standing.name)?;
         }
         let wanted = RequestedQuery {
             name: standing.name.clone(),
@@ -398,6 +409,7 @@ impl Registry {
             strategy,
         };
         self.begin_or_log(wanted, monitor, now);
+        Ok(())
     }
 
     /// Runs a query again that a client had submitted before a restart.

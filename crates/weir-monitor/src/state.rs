@@ -185,6 +185,9 @@ pub struct SavedQuery {
     pub name: String,
     /// The time at which it started.
     pub since: Nanos,
+    /// It receives what is later than this instant; 0 in files of earlier releases.
+    #[serde(default)]
+    pub from: Nanos,
     /// The outcome of its channels' rows when it started.
     pub before: Vec<(u64, Account)>,
     /// The sizes of its files with the results up to the instant.

@@ -20,6 +20,8 @@ pub struct Host {
     sent: Vec<AgentMessage>,
     delivered: usize,
     safe: u64,
+    /// The next rows are dropped, as if the outbox was full.
+    loses_rows: bool,
 }
 
 impl Host {
@@ -33,6 +35,7 @@ impl Host {
             sent: Vec::new(),
             delivered: 0,
             safe: 0,
+            loses_rows: false,
         }
     }
 
@@ -86,8 +89,28 @@ impl Host {
             self.core.push("S", batch);
         }
         self.core.reached(at);
-        let sent = &mut self.sent;
-        self.core.step(&mut |word| sent.push(word));
+        let (sent, loses_rows) = (&mut self.sent, &mut self.loses_rows);
+        self.core.step(&mut |word| match word {
+            AgentMessage::Rows { channel, batch } if *loses_rows => {
+                *loses_rows = false;
+                let requests = batch.len() as u64;
+                sent.push(AgentMessage::lost(channel, requests, "spool_full"));
+            }
+            word => sent.push(word),
+        });
+    }
+
+    /// Drops the next rows.
+    pub fn lose_next_rows(&mut self) {
+        self.loses_rows = true;
+    }
+
+    /// Sends the content of its relations anew.
+    pub fn resend(&mut self) {
+        let channels: Vec<u64> = self.core.tallies().map(|t| t.channel).collect();
+        for channel in channels {
+            self.core.resend(ChannelId(channel));
+        }
     }
 
     /// Ends at `at`: sends its remaining state.

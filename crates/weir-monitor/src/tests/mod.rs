@@ -2,7 +2,7 @@
 
 mod completeness;
 mod faults;
-mod fleet;
+pub mod fleet;
 mod guests;
 mod host;
 mod linear;

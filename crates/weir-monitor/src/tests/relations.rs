@@ -1,10 +1,15 @@
 //! Joins with relations run where the relations are: `disks` at the agents, `hosts` at the monitor.
 
+use std::collections::BTreeMap;
+
 use weir_model::inventory::{Disk, FoundBy, changes};
 use weir_model::{Batch, Catalog, Column, Nanos, Symbol, Value};
 use weir_query::place::fleet::PlacementStrategy;
 use weir_query::plan::{Node, Plan};
 
+use weir_wire::AgentMessage;
+
+use super::super::MonitorOptions;
 use super::fleet::{Directory, Fleet, Results, START, cut_of, options, rows};
 use super::host::Host;
 
@@ -127,13 +132,213 @@ fn a_join_with_disks_is_made_by_the_agents_and_one_with_hosts_by_the_monitor() {
     assert_eq!(rows.len(), 4);
 }
 
+const CONTENT: &str = "SELECT host, a FROM R";
+
+/// Changes of relation `R` of host `a` at an instant: rows with these values, and their weights.
+fn values(at: Nanos, rows: &[(i64, i64)]) -> Batch {
+    let (values, weights): (Vec<i64>, Vec<i64>) = rows.iter().copied().unzip();
+    let hosts = Column::texts(rows.iter().map(|_| "a"));
+    Batch::deltas(
+        vec![at; rows.len()],
+        weights,
+        vec![hosts, Column::ints(values)],
+    )
+}
+
+/// The values of the rows that results add up to, with their weights.
+fn content(results: &Results) -> BTreeMap<i64, i64> {
+    let mut content = BTreeMap::new();
+    for (_, row, weight) in results.net() {
+        let Value::Int(value) = row[1] else {
+            panic!("an integer, not {:?}", row[1]);
+        };
+        *content.entry(value).or_default() += weight;
+    }
+    content.retain(|_, weight| *weight != 0);
+    content
+}
+
+/// A fleet with host `a`, whose agent sends relation `R`.
+struct OneHost {
+    fleet: Fleet,
+    host: Host,
+    results: Results,
+    now: Nanos,
+}
+
+impl OneHost {
+    fn new(options: MonitorOptions) -> OneHost {
+        let mut fleet = Fleet::new(options);
+        let (_, results) = fleet.query(CONTENT, PlacementStrategy::Rows);
+        let mut host = Host::new("a", 1);
+        host.join(&mut fleet);
+        OneHost {
+            fleet,
+            host,
+            results,
+            now: START,
+        }
+    }
+
+    /// Runs for a number of steps, and delivers all messages.
+    fn run(&mut self, steps: usize) {
+        for _ in 0..steps {
+            self.now += 10;
+            self.host.live(None, self.now);
+            self.host.deliver(100, &mut self.fleet);
+            self.fleet.tick(self.now + 1);
+        }
+    }
+
+    /// The relation changes.
+    fn change(&mut self, rows: &[(i64, i64)]) {
+        self.host.push("R", values(self.now + 5, rows));
+        self.run(2);
+    }
+
+    /// The values of the relation's rows in the results, each once.
+    fn values(&self) -> Vec<i64> {
+        let content = content(&self.results);
+        assert!(content.values().all(|weight| *weight == 1), "{content:?}");
+        content.into_keys().collect()
+    }
+}
+
+/// The monitor has retracted the rows of a host that was away for long; its agent, which ran all
+/// the time, sends them again when it returns.
+#[test]
+fn a_relation_is_complete_after_its_agent_was_forgotten() {
+    let mut fleet = OneHost::new(MonitorOptions {
+        forget_after: 500,
+        ..options()
+    });
+    fleet.run(3);
+    fleet.change(&[(1, 1), (2, 1)]);
+    assert_eq!(fleet.values(), [1, 2]);
+    fleet.host.leave(&mut fleet.fleet);
+    fleet.change(&[(3, 1)]);
+    fleet.run(100);
+    assert_eq!(fleet.fleet.monitor.agents().count(), 0);
+    assert!(fleet.values().is_empty());
+    fleet.change(&[(2, -1)]);
+    fleet.host.join(&mut fleet.fleet);
+    fleet.run(3);
+    assert_eq!(fleet.values(), [1, 3]);
+    fleet.change(&[(1, -1), (4, 1)]);
+    assert_eq!(fleet.values(), [3, 4]);
+}
+
+/// An agent lost changes of a relation, and sends its content anew.
+#[test]
+fn content_that_is_sent_anew_replaces_the_earlier_one() {
+    let mut fleet = OneHost::new(options());
+    fleet.run(3);
+    fleet.change(&[(1, 1), (2, 1)]);
+    fleet.host.lose_next_rows();
+    fleet.change(&[(1, -1), (3, 1)]);
+    assert_eq!(fleet.values(), [1, 2]);
+    fleet.host.resend();
+    fleet.run(2);
+    assert_eq!(fleet.values(), [2, 3]);
+    fleet.change(&[(3, -1)]);
+    assert_eq!(fleet.values(), [2]);
+}
+
+/// The next process of an agent cannot run the fragment: the rows of the earlier one are no longer
+/// true.
+#[test]
+fn rows_of_a_relation_end_when_its_fragment_fails() {
+    let mut fleet = OneHost::new(options());
+    fleet.run(3);
+    fleet.change(&[(1, 1)]);
+    assert_eq!(fleet.values(), [1]);
+    fleet.host.leave(&mut fleet.fleet);
+    let mut link = fleet.fleet.join("a", 2);
+    let [channel] = link.starts()[..] else {
+        panic!("one fragment");
+    };
+    let failed = AgentMessage::failed(channel, "no inventory".into());
+    fleet.fleet.send(&mut link, failed);
+    for _ in 0..20 {
+        fleet.now += 10;
+        fleet.fleet.tick(fleet.now);
+    }
+    assert!(fleet.values().is_empty());
+}
+
+/// A query that is new when the monitor restarts begins with the content of its relations, and with
+/// no result from before.
+#[test]
+fn a_query_that_is_new_after_a_restart_has_the_content_of_relations() {
+    const WINDOW: &str = "SELECT count(*) FROM S [Range 300 ns]";
+    const OLD: [(&str, &str); 2] = [("window", WINDOW), ("content", CONTENT)];
+    let start = |fleet: &mut Fleet, name: &str, text: &str| {
+        let results = Results::default();
+        let cut = cut_of(text, PlacementStrategy::Rows);
+        let now = fleet.now;
+        let publisher = results.publisher(&cut);
+        let started = fleet.monitor.start(name, &cut, true, publisher, now);
+        started.expect("a state directory");
+        results
+    };
+    let dir = Directory::new();
+    let mut fleet = Fleet::open(dir.path(), options(), START);
+    for (name, text) in OLD {
+        start(&mut fleet, name, text);
+    }
+    let mut host = Host::new("a", 1);
+    host.join(&mut fleet);
+    let mut now = START;
+    let mut run = |fleet: &mut Fleet, host: &mut Host, steps: usize| {
+        for _ in 0..steps {
+            now += 10;
+            host.live(Some(rows("a", &[(now, 1)])), now);
+            host.deliver(100, fleet);
+            fleet.tick(now + 1);
+            fleet.monitor.await_checkpoint(now + 1);
+        }
+        now
+    };
+    let at = run(&mut fleet, &mut host, 5);
+    host.push("R", values(at + 5, &[(5, 1)]));
+    run(&mut fleet, &mut host, 20);
+    host.push("R", values(at + 205, &[(6, 1)]));
+    let now = run(&mut fleet, &mut host, 5);
+    // The monitor is killed.
+    host.link = None;
+    let shown_to = fleet.monitor.saved_to[0];
+    fleet = Fleet::open(dir.path(), options(), now);
+    assert!(fleet.monitor.watermark() < shown_to);
+    for (name, text) in OLD {
+        start(&mut fleet, name, text);
+    }
+    let new = OLD.map(|(name, text)| start(&mut fleet, &format!("new {name}"), text));
+    host.join(&mut fleet);
+    run(&mut fleet, &mut host, 50);
+    for results in &new {
+        let early = results.net().iter().filter(|row| row.0 <= shown_to).count();
+        assert_eq!(early, 0);
+    }
+    let [counts, relation] = new;
+    assert_eq!(content(&relation), BTreeMap::from([(5, 1), (6, 1)]));
+    // The window fills, beginning with no row.
+    let counts: Vec<i64> = counts
+        .net()
+        .into_iter()
+        .filter_map(|(_, row, weight)| match row[0] {
+            Value::Int(count) if weight > 0 => Some(count),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(counts[..3], [0, 1, 2]);
+}
+
 /// A row of relation `R` of a host arrives while another query reads it, before the query with its
 /// results in a file starts. The message is not acknowledged before the monitor is killed, so it is
 /// sent again.
 #[test]
 fn a_row_that_is_sent_again_after_a_kill_is_there_once() {
     const WINDOW: &str = "SELECT count(*) FROM S [Range 300 ns]";
-    const CONTENT: &str = "SELECT host, a FROM R";
     let start = |fleet: &mut Fleet, name: &str, text: &str| {
         let cut = cut_of(text, PlacementStrategy::Rows);
         let publisher = Results::default().publisher(&cut);
@@ -159,8 +364,7 @@ fn a_row_that_is_sent_again_after_a_kill_is_there_once() {
         now
     };
     let at = run(&mut fleet, &mut host, 5);
-    let row = vec![Column::texts(["a"]), Column::ints(vec![5])];
-    host.push("R", Batch::deltas(vec![at + 5], vec![1], row));
+    host.push("R", values(at + 5, &[(5, 1)]));
     run(&mut fleet, &mut host, 2);
     start(&mut fleet, "content", CONTENT);
     let now = run(&mut fleet, &mut host, 5);

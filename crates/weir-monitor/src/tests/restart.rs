@@ -5,6 +5,7 @@ use fastrand::Rng;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{File, OpenOptions};
 use std::io::Write;
+use std::ops::Range;
 use std::path::Path;
 
 use weir_model::{Batch, Nanos, Shape};
@@ -77,8 +78,9 @@ const QUERIES: Queries = &[
 ];
 
 /// Starts the standing queries, as the owner of their files does after a restart.
-fn start(queries: Queries, fleet: &mut Fleet, dir: &Path, restarted: bool) {
-    for (number, (text, strategy)) in queries.iter().enumerate() {
+fn start(queries: Queries, numbers: Range<usize>, fleet: &mut Fleet, dir: &Path) {
+    for number in numbers {
+        let (text, strategy) = &queries[number];
         let name = format!("q{number}");
         let path = dir.join(&name);
         let bytes = match fleet.monitor.saved(&name) {
@@ -91,7 +93,6 @@ fn start(queries: Queries, fleet: &mut Fleet, dir: &Path, restarted: bool) {
             }
             None => 0,
         };
-        assert!(restarted || bytes == 0);
         let mut options = OpenOptions::new();
         let file = options.create(true).append(true).open(&path).unwrap();
         file.set_len(bytes).unwrap();
@@ -122,17 +123,24 @@ fn shown(dir: &Path, number: usize) -> Net {
     net
 }
 
-/// The results of one engine that receives everything and is never killed.
-fn expected(text: &str, produced: &mut [(i64, String, i64)], upto: Nanos) -> Net {
+/// The results of one engine that receives everything and is never killed, from the start of the
+/// query after instant `from` up to `upto`.
+fn expected(text: &str, produced: &mut [(i64, String, i64)], (from, upto): (Nanos, Nanos)) -> Net {
     produced.sort();
     let checked = compile(text, &catalog(), &CheckOptions::live()).unwrap();
     let mut engine = Engine::new(EngineOptions::default());
-    // The queries start at the monitor's first instant.
     engine.begin(START + 1);
+    let before = produced.partition_point(|(ts, ..)| *ts <= from);
+    let push = |engine: &mut Engine, produced: &[(i64, String, i64)]| {
+        for (ts, host, a) in produced {
+            engine.push("S", rows(host, &[(*ts, *a)]));
+        }
+    };
+    push(&mut engine, &produced[..before]);
+    engine.heartbeat("S", from);
+    engine.step(&mut |_| unreachable!("no query runs yet"));
     engine.add(&checked.plan);
-    for (ts, host, a) in produced {
-        engine.push("S", rows(host, &[(*ts, *a)]));
-    }
+    push(&mut engine, &produced[before..]);
     engine.heartbeat("S", upto);
     let mut net = Net::new();
     engine.step(&mut |output| match output {
@@ -156,6 +164,10 @@ struct Drill {
     random: Rng,
     options: MonitorOptions,
     queries: Queries,
+    /// The number of them that were started.
+    started: usize,
+    /// The instant after which each of these receives rows.
+    from: Vec<Nanos>,
     fleet: Fleet,
     /// Removed after the monitor, which writes there.
     dir: Directory,
@@ -171,9 +183,14 @@ struct Drill {
 
 impl Drill {
     fn new(queries: Queries, seed: u64, options: MonitorOptions) -> Drill {
+        Drill::with_first(queries.len(), queries, seed, options)
+    }
+
+    /// With the first queries; the others start later.
+    fn with_first(started: usize, queries: Queries, seed: u64, options: MonitorOptions) -> Drill {
         let dir = Directory::new();
         let mut fleet = Fleet::open(dir.path(), options.clone(), START);
-        start(queries, &mut fleet, dir.path(), false);
+        start(queries, 0..started, &mut fleet, dir.path());
         let mut hosts: Vec<Host> = (0..3).map(|n| Host::new(&format!("h{n}"), n + 1)).collect();
         for host in &mut hosts {
             host.live(None, START);
@@ -186,6 +203,8 @@ impl Drill {
             random: Rng::with_seed(seed),
             options,
             queries,
+            started,
+            from: vec![START; started],
             dir,
             fleet,
             hosts,
@@ -226,8 +245,60 @@ impl Drill {
         // The old monitor is not shut down; its memory is lost.
         self.fleet.monitor = Monitor::new(0, self.options.clone(), now);
         self.fleet = Fleet::open(self.dir.path(), self.options.clone(), now);
-        start(self.queries, &mut self.fleet, self.dir.path(), true);
+        start(
+            self.queries,
+            0..self.started,
+            &mut self.fleet,
+            self.dir.path(),
+        );
+        self.note_starts();
         self.killed_ago = 0;
+    }
+
+    /// Compares the results of all queries with those of an engine that was never killed and
+    /// started each at the same instant.
+    fn check_results(&mut self, name: &str, seed: u64, upto: Nanos) {
+        for (number, (text, _)) in self.queries[..self.started].iter().enumerate() {
+            let from = self.from[number];
+            let wanted = expected(text, &mut self.produced, (from, upto));
+            assert!(!wanted.is_empty());
+            let shown = shown(self.dir.path(), number);
+            let differs = |other: &Net| {
+                let other = other.clone();
+                move |(key, weight): &(&(i64, String), &i64)| other.get(*key) != Some(*weight)
+            };
+            let absent: Vec<_> = wanted.iter().filter(differs(&shown)).collect();
+            let others: Vec<_> = shown.iter().filter(differs(&wanted)).collect();
+            assert!(
+                absent.is_empty() && others.is_empty(),
+                "{name}, seed {seed}, {text}, from {from}: {absent:?} are absent, {others:?} wrong"
+            );
+        }
+    }
+
+    /// Starts the next queries, up to number `count`.
+    fn start_next(&mut self, count: usize) {
+        start(
+            self.queries,
+            self.started..count,
+            &mut self.fleet,
+            self.dir.path(),
+        );
+        self.started = count;
+        self.note_starts();
+    }
+
+    /// Notes from which instant on the results of each query are complete.
+    fn note_starts(&mut self) {
+        let queries = self.fleet.monitor.queries();
+        for (number, (_, running)) in queries.enumerate() {
+            match self.from.get_mut(number) {
+                None => self.from.push(running.from),
+                // Without a window no result depends on earlier rows.
+                Some(from) if running.restarted_at.is_none() => *from = running.from,
+                Some(_) => {}
+            }
+        }
     }
 
     /// Connects all hosts and delivers all messages.
@@ -292,6 +363,47 @@ fn results_are_those_of_an_engine_that_was_never_killed() {
     assert!(kills > 60, "{kills}");
 }
 
+/// Queries that read the same channel and start one after the other.
+const ONE_CHANNEL: Queries = &[
+    ("SELECT host, a FROM S", PlacementStrategy::Rows),
+    (
+        "SELECT host, a FROM S [Range 300 ns]",
+        PlacementStrategy::Rows,
+    ),
+    (
+        "SELECT host, count(*), sum(a) FROM S [Range 400 ns] GROUP BY host",
+        PlacementStrategy::Rows,
+    ),
+    (
+        "SELECT host, a FROM S [Range 60 ns Slide 20 ns]",
+        PlacementStrategy::Rows,
+    ),
+];
+
+#[test]
+fn a_query_that_started_later_continues_with_its_own_rows() {
+    let patient = MonitorOptions {
+        exclude_after: 1_000_000,
+        recovery: 1_000_000,
+        ..options()
+    };
+    let mut kills = 0;
+    for seed in 0..12 {
+        let mut drill = Drill::with_first(1, ONE_CHANNEL, seed, patient.clone());
+        let mut now = START + 10;
+        for started in 2..=ONE_CHANNEL.len() {
+            now = drill.run(15, now);
+            drill.start_next(started);
+        }
+        now = drill.run(60, now);
+        drill.settle(now);
+        let upto = drill.fleet.monitor.watermark();
+        drill.check_results("later", seed, upto);
+        kills += drill.kills;
+    }
+    assert!(kills > 30, "{kills}");
+}
+
 /// Checks that results are exact, and that no row is counted as lost or late; returns the number of
 /// kills.
 fn runs_exactly(name: &str, queries: Queries, seed: u64, options: &MonitorOptions) -> usize {
@@ -309,15 +421,9 @@ fn runs_exactly(name: &str, queries: Queries, seed: u64, options: &MonitorOption
         );
         assert_eq!(account.late + account.lost, 0, "{name}, seed {seed}");
     }
-    for (number, (text, _)) in queries.iter().enumerate() {
-        let wanted = expected(text, &mut drill.produced, upto);
-        assert!(!wanted.is_empty());
-        assert_eq!(
-            shown(drill.dir.path(), number),
-            wanted,
-            "{name}, seed {seed}, {text}"
-        );
-    }
+    assert!(drill.from.iter().all(|from| *from == START));
+    drill.check_results(name, seed, upto);
+    let monitor = &drill.fleet.monitor;
     let goes_on = |q: &Running| q.restarted_at.is_none() || q.memory.is_none();
     assert!(monitor.queries().all(|(_, q)| goes_on(q)));
     drill.kills

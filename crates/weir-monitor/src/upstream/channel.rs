@@ -102,6 +102,8 @@ pub(super) struct SiteChannel {
     since: Nanos,
     /// The instant from which rows are passed on, once it is known.
     started: Option<Nanos>,
+    /// The requests up to an earlier end of the channel.
+    earlier: ChannelTally,
     /// Requests in rows that were passed on.
     passed: u64,
     /// Requests lost and late at this monitor.
@@ -112,12 +114,14 @@ pub(super) struct SiteChannel {
 }
 
 impl SiteChannel {
-    /// A channel for this fragment, whose query was started at `since` with this observer.
+    /// A channel for this fragment, whose query was started at `since` with this observer. It
+    /// continues the tally of an earlier start.
     pub(super) fn new(
         plan: Arc<Plan>,
         query: QueryId,
         observer: SiteObserver,
         since: Nanos,
+        earlier: Option<ChannelTally>,
     ) -> SiteChannel {
         SiteChannel {
             combiner: PartialCombiner::of(&plan),
@@ -130,6 +134,7 @@ impl SiteChannel {
             has_failed: false,
             since,
             started: None,
+            earlier: earlier.unwrap_or_default(),
             passed: 0,
             lost: 0,
             dropped: 0,
@@ -155,7 +160,8 @@ impl SiteChannel {
     }
 
     /// Adds the messages for what the query has emitted up to the watermark. The channel has
-    /// started once all agents that are connected run it (`is_run_by_all`), or after `timeout`.
+    /// started once all agents that are connected run it (`is_run_by_all`), or after `timeout` and
+    /// once the watermark has passed the request.
     ///
     /// # Errors
     /// Why the fragment has failed.
@@ -206,7 +212,9 @@ impl SiteChannel {
         if self.started.is_none() {
             let is_complete = |known: &FleetCompleteness| known.complete_from <= watermark;
             let is_ready = is_run_by_all && completeness.as_ref().is_some_and(is_complete);
-            let is_late = now.saturating_sub(self.since) > timeout;
+            // Before, agents send rows again that an earlier process of this monitor has passed on.
+            let is_past_request = watermark >= self.since;
+            let is_late = now.saturating_sub(self.since) > timeout && is_past_request;
             let is_relation = self.plan.shape == Shape::Relation;
             if is_relation {
                 batches
@@ -263,6 +271,14 @@ impl SiteChannel {
         }
     }
 
+    /// Passes the content of a relation on anew, as after a start: the upstream monitor has not
+    /// received all of its changes. All that the query has emitted was taken.
+    pub(super) fn resend(&mut self, content: &Batch) {
+        self.started = None;
+        self.content = RelationView::default();
+        self.content.apply(content);
+    }
+
     /// Counts requests that are lost on the way to the upstream monitor.
     pub(super) fn lose(&mut self, requests: u64) {
         self.dropped += requests;
@@ -278,8 +294,12 @@ impl SiteChannel {
         let lost = self.lost.max(lost);
         ChannelTally {
             channel: channel.0,
-            produced: self.passed.saturating_add(lost).saturating_add(waiting),
-            lost: lost.saturating_add(self.dropped),
+            produced: [self.earlier.produced, self.passed, lost, waiting]
+                .into_iter()
+                .fold(0, u64::saturating_add),
+            lost: [self.earlier.lost, lost, self.dropped]
+                .into_iter()
+                .fold(0, u64::saturating_add),
         }
     }
 
@@ -303,5 +323,57 @@ impl SiteChannel {
             rows_out: self.rows_out,
             bytes_out,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use weir_query::engine::{Engine, EngineOptions};
+    use weir_query::place::fleet::PlacementStrategy;
+
+    use super::*;
+    use crate::tests::fleet::{cut_of, rows};
+
+    const CHANNEL: ChannelId = ChannelId(1);
+    const TIMEOUT: Nanos = 100;
+    const SINCE: Nanos = 1_000;
+
+    /// What a channel that was requested at [`SINCE`] passes on at two times, each a watermark of
+    /// the site with the time and rows up to it. Not all agents run the fragment.
+    fn passed_on(times: [(Nanos, Nanos, Batch); 2]) -> [Vec<AgentMessage>; 2] {
+        let cut = cut_of("SELECT host, a FROM S", PlacementStrategy::Rows);
+        let plan = Arc::new(cut.fragments[0].plan.clone());
+        let mut observer = SiteObserver::of(&plan);
+        let query = Engine::new(EngineOptions::default()).reserve();
+        let mut site = SiteChannel::new(plan, query, observer.clone(), SINCE, None);
+        times.map(|(watermark, now, batch)| {
+            observer.write(&batch);
+            let completeness = FleetCompleteness {
+                at: watermark,
+                complete_from: SINCE,
+                ..FleetCompleteness::default()
+            };
+            observer.complete(&completeness, &BTreeSet::new());
+            let mut messages = Vec::new();
+            let taken = site.take(CHANNEL, (watermark, now), (false, TIMEOUT), &mut messages);
+            taken.expect("it does not fail");
+            messages
+        })
+    }
+
+    #[test]
+    fn rows_that_agents_send_again_to_a_restarted_site_are_not_passed_on() {
+        let again = rows("a", &[(400, 1), (499, 2)]);
+        let new = rows("a", &[(1_199, 3), (1_201, 4)]);
+        let [first, second] = passed_on([(500, 1_300, again), (1_200, 1_400, new)]);
+        assert!(first.is_empty(), "{first:?}");
+        let [
+            AgentMessage::Started(started),
+            AgentMessage::Rows { batch, .. },
+        ] = &second[..]
+        else {
+            panic!("its start and a row, not {second:?}");
+        };
+        assert_eq!((started.at_ns, &batch.ts[..]), (1_200, &[1_201][..]));
     }
 }

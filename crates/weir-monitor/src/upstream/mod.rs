@@ -251,7 +251,10 @@ impl Upstream {
             "the fragment is started at the agents of the site"
         );
         self.uplink.set_counts(channel, plan.requests_column());
-        let site = SiteChannel::new(plan, query, observer, now);
+        // A channel that is started again continues its tally.
+        let ended = self.ended.iter().position(|t| t.channel == channel.0);
+        let tally = ended.map(|at| self.ended.remove(at));
+        let site = SiteChannel::new(plan, query, observer, now, tally);
         self.channels.insert(channel, site);
         Ok(())
     }
@@ -341,6 +344,14 @@ impl Upstream {
         for (channel, requests) in self.uplink.dropped() {
             if let Some(site) = self.channels.get_mut(&channel) {
                 site.lose(requests);
+            }
+        }
+        for channel in self.uplink.incomplete() {
+            if let Some(site) = self.channels.get_mut(&channel)
+                && let Some(running) = monitor.query_mut(site.query())
+                && let Some(content) = running.publisher.content()
+            {
+                site.resend(&content);
             }
         }
     }

@@ -188,8 +188,22 @@ impl Engine {
     /// Starts a query. It receives what its sources deliver from here on, and the current content
     /// of its relations; other queries make no difference.
     pub fn add(&mut self, plan: &Plan) -> QueryId {
+        let id = self.reserve();
+        self.start(id, plan);
+        id
+    }
+
+    /// The identifier of a query that is started later, with [`Engine::start`].
+    pub fn reserve(&mut self) -> QueryId {
+        let id = QueryId(self.queries_ever);
+        self.queries_ever += 1;
+        id
+    }
+
+    /// As [`Engine::add`], with an identifier from [`Engine::reserve`].
+    pub fn start(&mut self, id: QueryId, plan: &Plan) {
         let physical = physical(&Arc::new(plan.clone()));
-        self.start(&physical)
+        self.connect(id, &physical);
     }
 
     /// Starts a query of whose relation only the final content is wanted, that after
@@ -201,14 +215,13 @@ impl Engine {
         // No operator is shared with a query that wants every change.
         self.epoch_used = true;
         self.next_epoch();
-        let id = self.start(&physical);
+        let id = self.reserve();
+        self.connect(id, &physical);
         self.next_epoch();
         id
     }
 
-    fn start(&mut self, physical: &Arc<Physical>) -> QueryId {
-        let id = QueryId(self.queries_ever);
-        self.queries_ever += 1;
+    fn connect(&mut self, id: QueryId, physical: &Arc<Physical>) {
         self.epoch_used = true;
         let start = Start {
             now: self.now,
@@ -231,7 +244,6 @@ impl Engine {
             rows_out: 0,
             bytes: 0,
         });
-        id
     }
 
     /// Ends a query and drops what only it needed. An unknown or ended query is not an error.

@@ -509,6 +509,12 @@ impl Outbox {
         rows
     }
 
+    /// Whether most of the memory is free and nothing is on disk.
+    pub fn has_room(&self) -> bool {
+        let is_on_disk = self.writing.is_some() || !self.segments.is_empty();
+        !is_on_disk && self.memory_bytes < self.capacity.memory_bytes / 4
+    }
+
     /// Rows dropped since the last call, by channel.
     pub fn take_dropped(&mut self) -> BTreeMap<ChannelId, u64> {
         std::mem::take(&mut self.dropped)

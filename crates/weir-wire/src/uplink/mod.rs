@@ -7,7 +7,7 @@ mod connection;
 mod sending;
 mod thread;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -197,6 +197,8 @@ struct State {
     /// The column of a channel's rows with the number of requests that each represents.
     counts: BTreeMap<ChannelId, usize>,
     dropped: BTreeMap<ChannelId, u64>,
+    /// Channels of which rows were dropped because the outbox was full.
+    incomplete: BTreeSet<ChannelId>,
     /// How often the monitor has changed, and how often the caller has been informed. While they
     /// differ, messages of the caller are for the previous monitor.
     monitors: u64,
@@ -262,6 +264,7 @@ impl Uplink {
                 bytes_out: BTreeMap::new(),
                 counts: BTreeMap::new(),
                 dropped: BTreeMap::new(),
+                incomplete: BTreeSet::new(),
                 monitors: 0,
                 monitors_known: 0,
                 monitors_reported: 0,
@@ -382,8 +385,19 @@ impl Uplink {
         let mut dropped = std::mem::take(&mut state.dropped);
         for (channel, rows) in state.outbox.take_dropped() {
             *dropped.entry(channel).or_default() += rows;
+            state.incomplete.insert(channel);
         }
         dropped.into_iter().collect()
+    }
+
+    /// The channels of which [`Uplink::dropped`] has reported rows that did not fit, once each, when
+    /// there is room again: the content of their relations should be sent anew.
+    pub fn incomplete(&self) -> BTreeSet<ChannelId> {
+        let mut state = self.shared.lock();
+        match state.shown.connected && state.outbox.has_room() {
+            true => std::mem::take(&mut state.incomplete),
+            false => BTreeSet::new(),
+        }
     }
 
     /// Closes the link. Queued messages are delivered first if the monitor acknowledges them within
