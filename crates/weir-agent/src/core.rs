@@ -139,7 +139,7 @@ impl AgentCore {
         (query, at)
     }
 
-    /// Sends the content of a relation anew, as after a start: the monitor has not received all of
+    /// Sends the content of a relation again, as after a start: the monitor has not received all of
     /// its changes. Other channels are not changed.
     pub fn resend(&mut self, channel: ChannelId) {
         let running = self.running.get(&channel);

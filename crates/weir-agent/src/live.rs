@@ -476,22 +476,6 @@ impl Agent {
         self.send(words);
     }
 
-    /// Counts the losses of the taps since the last call for all fragments that read them.
-    fn report_missed(&mut self) {
-        for (name, service) in &self.services {
-            for (cause, total) in service.missed() {
-                let before = self.missed.entry((name.clone(), cause)).or_default();
-                let requests = u64::try_from(total - *before).unwrap_or(0);
-                *before = total;
-                if requests > 0 {
-                    for source in service.sources() {
-                        self.core.missed(source, requests, cause);
-                    }
-                }
-            }
-        }
-    }
-
     /// Sets the number of requests that each tap has aggregated and whose groups have not arrived.
     /// A group that has arrived waits in the core and must not be counted here as well.
     fn count_folding(&mut self) {

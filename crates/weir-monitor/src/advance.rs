@@ -206,7 +206,8 @@ impl Monitor {
         let hosts = self.count_fleet();
         let away = self.requests_away();
         let silent = self.silent_hosts();
-        let ids: Vec<QueryId> = self.queries.keys().copied().collect();
+        let started = self.queries.iter().filter(|(_, q)| q.pending.is_none());
+        let ids: Vec<QueryId> = started.map(|(id, _)| *id).collect();
         for id in ids {
             let completeness = self.completeness(&self.queries[&id], &hosts, &away);
             let running = self.queries.get_mut(&id).expect("it is listed");

@@ -152,6 +152,8 @@ pub struct Run {
     /// The requests that the process had received when it last reported, including those of current
     /// intervals.
     pub reported: u64,
+    /// For a relation: the process runs the channel, and changes of its content were not received.
+    pub lacks_content: bool,
     /// For a relation: the rows that the agent has inserted.
     pub content: RelationView,
     /// The same for safe messages.
@@ -239,7 +241,7 @@ impl AgentState {
     /// channel must start it again.
     pub fn lacks_content(&self, channel: &Channel) -> bool {
         let run = self.runs.get(&channel.id);
-        channel.is_relation() && run.is_none_or(|run| run.started.is_none())
+        channel.is_relation() && run.is_some_and(|run| run.lacks_content)
     }
 
     /// Ends the wait for its start: its messages are in order, or the wait was too long.
@@ -332,6 +334,7 @@ impl AgentState {
             let run = self.runs.entry(id).or_default();
             run.account = account;
             run.started = started.filter(|_| !channel.is_relation());
+            run.lacks_content = started.is_some() && channel.is_relation();
         }
         // The watermark has advanced without it.
         self.excluded = self.runs_any();

@@ -146,7 +146,7 @@ impl Channels {
 
     /// Handles an unsafe message that is discarded although results may need it again.
     pub fn give_up(&mut self, word: &Unsafe) {
-        if let Some((id, _)) = word.effect
+        if let Some((id, _)) = word.last_row()
             && let Some(channel) = self.by_id.get_mut(&id)
         {
             channel.given_up = channel.given_up.max(word.until);

@@ -49,7 +49,7 @@ pub struct Unsafe {
 
 impl Unsafe {
     /// The channel of its rows, and the last of their instants.
-    fn last_row(&self) -> Option<(ChannelId, Nanos)> {
+    pub fn last_row(&self) -> Option<(ChannelId, Nanos)> {
         match (&self.changes, self.effect) {
             (Some((id, batch)), _) => Some((*id, *batch.ts.last()?)),
             (None, Some((id, _))) => Some((id, self.instants.last()?)),
@@ -72,7 +72,8 @@ impl AgentState {
 
     /// Records a processed message that may be needed again.
     pub fn note(&mut self, word: Unsafe) {
-        let idle = word.effect.is_none() && word.until == Nanos::MIN;
+        let is_empty = word.effect.is_none() && word.changes.is_none();
+        let idle = is_empty && word.until == Nanos::MIN;
         self.unsafe_bytes += word.bytes + WORD_BYTES;
         match self.unsafe_words.back_mut() {
             Some(last) if idle => {
@@ -210,6 +211,57 @@ impl Monitor {
             self.await_checkpoint(now);
             let ids: Vec<AgentId> = self.agents.keys().copied().collect();
             ids.into_iter().for_each(|id| self.send_orders(id, now));
+        }
+    }
+
+    /// Computes again how long each channel's rows are needed, and saves as soon as possible which
+    /// queries are standing.
+    pub(super) fn hold(&mut self, now: Nanos) {
+        self.save_soon = true;
+        let restoring = self.recovery.is_open();
+        let mut before: HashMap<ChannelId, Option<Nanos>> = HashMap::new();
+        for channel in self.channels.iter_mut() {
+            let restored = (channel.restored && restoring).then_some(Nanos::MAX);
+            before.insert(channel.id, channel.hold.take().max(restored));
+        }
+        self.own_hold = None;
+        let held = std::mem::replace(
+            &mut self.holds,
+            self.state.is_some() && self.queries.values().any(|q| q.standing),
+        );
+        if self.holds && !held {
+            self.agents
+                .values_mut()
+                .for_each(AgentState::begin_recording);
+        }
+        for running in self.queries.values().filter(|q| q.standing) {
+            if running.reads_own {
+                self.own_hold = self.own_hold.max(Some(running.memory.unwrap_or(0)));
+            }
+            for (id, _) in &running.channels {
+                if let Some(channel) = self.channels.get_mut(*id) {
+                    channel.hold = channel.hold.max(Some(running.memory.unwrap_or(0)));
+                }
+            }
+        }
+        let mut longer = HashMap::new();
+        for channel in self.channels.iter_mut() {
+            let given_up = match (before[&channel.id], channel.hold) {
+                // Until now messages were safe at once, also those that later results need.
+                (None, Some(_)) | (Some(_), None) if channel.is_relation() => Some(now),
+                (None, Some(hold)) => channel.waiting.last().map(|ts| ts.saturating_add(hold)),
+                (Some(before), Some(hold)) if hold > before => {
+                    longer.insert(channel.id, hold);
+                    let given_up = Some(channel.given_up).filter(|at| *at > Nanos::MIN);
+                    given_up.map(|at| at.saturating_add(hold - before))
+                }
+                _ => None,
+            };
+            channel.given_up = channel.given_up.max(given_up.unwrap_or(Nanos::MIN));
+        }
+        if !longer.is_empty() {
+            let agents = self.agents.values_mut();
+            agents.for_each(|agent| agent.hold_longer(&longer));
         }
     }
 

@@ -4,7 +4,7 @@ use std::fs::{File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
-use weir_model::Batch;
+use weir_model::{Batch, Shape};
 use weir_sink::{ResultSchema, Sink, SinkError, Target};
 
 use super::state::Position;
@@ -18,6 +18,8 @@ pub struct FileSink {
     failed: Option<String>,
     /// There is unflushed output.
     news: bool,
+    /// It has no rows from before a restart, after which its query continues.
+    needs_content: bool,
 }
 
 /// The path of `entry`; relative paths are below `directory`.
@@ -33,7 +35,14 @@ impl FileSink {
             sink: Some(sink),
             failed: None,
             news: false,
+            needs_content: false,
         }
+    }
+
+    /// The file is new for a query that continues after a restart: it begins with the content of a
+    /// relation.
+    pub fn begin_with_content(&mut self) {
+        self.needs_content = true;
     }
 
     /// Opens the file of `entry`. Its content is retained, except after `position`: the agents send
@@ -83,10 +92,19 @@ impl FileSink {
         self.failed.as_deref()
     }
 
-    /// Writes rows or deltas, in timestamp order.
-    pub fn write(&mut self, batch: &Batch) {
-        self.news = true;
-        self.with(|sink| sink.write(batch));
+    /// Writes rows of a stream or changes of a relation, in timestamp order. The first `emitted` of
+    /// them were written before a restart.
+    pub fn write(&mut self, batch: &Batch, emitted: usize, shape: Shape) {
+        let first = match self.needs_content && shape == Shape::Relation {
+            // They add up to the content.
+            true => 0,
+            false => emitted,
+        };
+        let rows = batch.slice(first, batch.len() - first);
+        if !rows.is_empty() {
+            self.news = true;
+            self.with(|sink| sink.write(&rows));
+        }
     }
 
     /// Flushes to the operating system.

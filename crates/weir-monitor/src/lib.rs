@@ -525,15 +525,18 @@ impl Monitor {
         if restarts {
             self.own.record(now, None, "query_restarted", name, 1);
         }
-        let continued = restored.as_ref().filter(|_| !restarts);
+        let (shown_to, from) = match &restored {
+            Some(saved) if memory.is_some() => (instant, saved.from),
+            _ => (Nanos::MIN, instant.max(self.watermark)),
+        };
         let mut running = Running {
             name: name.into(),
             publisher,
             since: now,
             standing,
             restarted_at: restarts.then_some(now),
-            shown_to: continued.map_or(Nanos::MIN, |_| instant),
-            from: continued.map_or(instant.max(self.watermark), |saved| saved.from),
+            shown_to,
+            from,
             memory,
             reads_guests,
             reads_own: plan.sources().iter().any(|d| d.name == OWN_STREAM),
@@ -586,56 +589,6 @@ impl Monitor {
             }
         });
         guests.queries += 1;
-    }
-
-    /// Computes again how long each channel's rows are needed, and saves as soon as possible which
-    /// queries are standing.
-    fn hold(&mut self, now: Nanos) {
-        self.save_soon = true;
-        let restoring = self.recovery.is_open();
-        let mut before: HashMap<ChannelId, Option<Nanos>> = HashMap::new();
-        for channel in self.channels.iter_mut() {
-            let restored = (channel.restored && restoring).then_some(Nanos::MAX);
-            before.insert(channel.id, channel.hold.take().max(restored));
-        }
-        self.own_hold = None;
-        let held = std::mem::replace(
-            &mut self.holds,
-            self.state.is_some() && self.queries.values().any(|q| q.standing),
-        );
-        if self.holds && !held {
-            self.agents
-                .values_mut()
-                .for_each(AgentState::begin_recording);
-        }
-        for running in self.queries.values().filter(|q| q.standing) {
-            if running.reads_own {
-                self.own_hold = self.own_hold.max(Some(running.memory.unwrap_or(0)));
-            }
-            for (id, _) in &running.channels {
-                if let Some(channel) = self.channels.get_mut(*id) {
-                    channel.hold = channel.hold.max(Some(running.memory.unwrap_or(0)));
-                }
-            }
-        }
-        let mut longer = HashMap::new();
-        for channel in self.channels.iter_mut() {
-            let given_up = match (before[&channel.id], channel.hold) {
-                // Until now messages were safe at once, also those that later results need.
-                (None, Some(_)) | (Some(_), None) if channel.is_relation() => Some(now),
-                (None, Some(hold)) => channel.waiting.last().map(|ts| ts.saturating_add(hold)),
-                (Some(before), Some(hold)) if hold > before => {
-                    longer.insert(channel.id, hold);
-                    None
-                }
-                _ => None,
-            };
-            channel.given_up = channel.given_up.max(given_up.unwrap_or(Nanos::MIN));
-        }
-        if !longer.is_empty() {
-            let agents = self.agents.values_mut();
-            agents.for_each(|agent| agent.hold_longer(&longer));
-        }
     }
 
     /// Ends a query with the reason `why`. Fragments that only it needed end at the agents too.

@@ -156,21 +156,23 @@ impl Monitor {
         };
         let late_to = late_to.filter(|_| moved > 0);
         let run = agent.runs.entry(channel_id).or_default();
-        let batch = match channel.is_relation() && run.started.is_none() {
+        let batch = match channel.is_relation() && (run.lacks_content || run.failed) {
             // Changes of a content that is unknown; the agent sends all of it after its start.
             true => batch.slice(0, 0),
             false => batch,
         };
         let most = self.options.waiting_bytes_max;
-        // Without this change the relation would be wrong from then on, so the agent is
-        // disconnected.
-        if channel.is_relation()
-            && !(agent.waiting_bytes <= most && run.content.try_apply(&batch, RELATION_ROWS_MAX))
-        {
+        // Without this change the relation would be wrong from then on.
+        if channel.is_relation() && agent.waiting_bytes > most {
+            // The agent sends the content again after its next connection.
             self.end_run(id, channel_id);
             self.lose_of(id, channel_id, requests, "refused", now);
-            let why = format!("channel {}: too many rows in a relation", channel_id.0);
-            return self.bar(id, why, now);
+            return self.bar(id, "too many rows of a relation wait".to_owned(), now);
+        }
+        if channel.is_relation() && !run.content.try_apply(&batch, RELATION_ROWS_MAX) {
+            self.lose_of(id, channel_id, requests, "refused", now);
+            let why = format!("more than {RELATION_ROWS_MAX} rows of a relation");
+            return self.on_failed(id, channel_id, &why, number, now);
         }
         if !channel.is_relation() && agent.waiting_bytes > most / 4 {
             self.effect.late = Some(last);
@@ -267,6 +269,7 @@ impl Monitor {
         let was_counted = agent.counted.filter(|_| run.is_running());
         channel.failed -= usize::from(std::mem::take(&mut run.failed));
         run.started = Some(at);
+        run.lacks_content = false;
         channel.complete_from = channel.complete_from.max(at);
         channel.count(was_counted, false);
         channel.count(agent.counted, true);
@@ -303,6 +306,7 @@ impl Monitor {
         let run = agent.runs.entry(channel_id).or_default();
         let was_running = run.is_running();
         run.started = None;
+        run.lacks_content = true;
         if let Some(channel) = self.channels.get_mut(channel_id).filter(|_| was_running) {
             channel.count(agent.counted, false);
         }

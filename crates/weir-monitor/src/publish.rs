@@ -188,10 +188,10 @@ impl Publisher {
         if let Some(observer) = &mut self.observer {
             observer.write(batch);
         }
+        let shape = self.state.answer.shape;
+        let files = self.files.iter_mut();
+        files.for_each(|file| file.write(batch, emitted, shape));
         let rest = batch.slice(emitted, batch.len() - emitted);
-        if !rest.is_empty() {
-            self.files.iter_mut().for_each(|file| file.write(&rest));
-        }
         let unpublished = match &mut self.state.view {
             // Clients of a relation need its earlier rows, too.
             Some(view) => {

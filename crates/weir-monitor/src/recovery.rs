@@ -211,6 +211,7 @@ fn restored(host: Symbol, saved: SavedAgent, reached: Nanos, now: Nanos) -> Agen
         let content = RelationView::from_iter(saved.content.into_iter().filter_map(row));
         let run = Run {
             started: saved.started,
+            lacks_content: saved.started.is_none() && !saved.failed,
             failed: saved.failed,
             account: saved.account,
             reported: saved.reported,

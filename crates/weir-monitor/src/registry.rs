@@ -357,7 +357,7 @@ impl Registry {
                 }
                 continue;
             }
-            self.configured(standing, monitor, now)?;
+            self.configured(standing, monitor, now);
         }
         let is_configured = |kept: &StoredQuery| {
             kept.owner.is_some() || queries.iter().any(|q| q.name == kept.name)
@@ -375,12 +375,7 @@ impl Registry {
     }
 
     /// Runs a query of the configuration.
-    fn configured(
-        &mut self,
-        standing: &StandingEntry,
-        monitor: &mut Monitor,
-        now: Nanos,
-    ) -> Result<(), StateError> {
+    fn configured(&mut self, standing: &StandingEntry, monitor: &mut Monitor, now: Nanos) {
         let submit = Submit {
             query: standing.text.clone(),
             name: Some(standing.name.clone()),
@@ -389,16 +384,10 @@ impl Registry {
             script: None,
         };
         let before = self.book.kept().iter().find(|k| k.name == standing.name);
-        // A file that is new in the configuration begins with the content of a relation.
-        let mut paths = standing.sinks.iter().map(|s| path_of(s, &self.directory));
-        let same = before.filter(|before| {
-            let has_file = |path| before.files.iter().any(|file| file.path == path);
-            before.is_of(&standing.name, &submit) && paths.all(has_file)
-        });
+        let same = before.filter(|before| before.is_of(&standing.name, &submit));
         let strategy = same.map(|before| before.strategy.clone());
         if same.is_none() {
             monitor.forget_saved(&standing.name);
-            self.book.remove_stored(&standing.name)?;
         }
         let wanted = RequestedQuery {
             name: standing.name.clone(),
@@ -409,7 +398,6 @@ impl Registry {
             strategy,
         };
         self.begin_or_log(wanted, monitor, now);
-        Ok(())
     }
 
     /// Runs a query again that a client had submitted before a restart.
@@ -438,6 +426,7 @@ impl Registry {
         let sinks = wanted.sinks.clone();
         if let Err(refusal) = self.begin(wanted, monitor, now) {
             warn!(query = %name, reason = %refusal, "the query cannot run");
+            self.retain_files(&name);
             let entry = Entry {
                 submit,
                 owner,
@@ -475,6 +464,13 @@ impl Registry {
             None => before.as_ref().map_or(&[][..], |kept| &kept.files),
         };
         let mut files = self.files(&wanted, &prepared, positions)?;
+        if saved.is_some() {
+            let is_new = |file: &&mut FileSink| !positions.iter().any(|p| p.path == file.path());
+            files
+                .iter_mut()
+                .filter(is_new)
+                .for_each(FileSink::begin_with_content);
+        }
         let kept = match before {
             Some(before) => before,
             None => StoredQuery {
@@ -544,14 +540,28 @@ impl Registry {
     }
 
     /// Ends a query for a reason other than its owner's request; a standing query becomes failed.
-    fn end(&mut self, name: &str, why: &str, monitor: &mut Monitor) {
+    pub(super) fn end(&mut self, name: &str, why: &str, monitor: &mut Monitor) {
         let stands = self.entries.get(name).is_some_and(|e| e.submit.standing);
         match stands {
             true => {
                 self.stop(name, why, monitor);
+                self.retain_files(name);
                 self.has_failed(name, why);
             }
             false => self.remove(name, why, monitor),
+        }
+    }
+
+    /// A standing query has failed and is in no later checkpoint: what its files have then is not
+    /// removed when it starts again.
+    fn retain_files(&mut self, name: &str) {
+        let stored = self.book.kept().iter().find(|kept| kept.name == name);
+        let Some(stored) = stored.filter(|kept| !kept.files.is_empty()).cloned() else {
+            return;
+        };
+        let files = Vec::new();
+        if let Err(error) = self.book.keep(StoredQuery { files, ..stored }) {
+            warn!(query = %name, %error, "its files may lose rows when the monitor restarts");
         }
     }
 

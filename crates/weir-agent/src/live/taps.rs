@@ -144,6 +144,22 @@ impl Agent {
         received
     }
 
+    /// Counts the losses of the taps since the last call for all fragments that read them.
+    pub(super) fn report_missed(&mut self) {
+        for (name, service) in &self.services {
+            for (cause, total) in service.missed() {
+                let before = self.missed.entry((name.clone(), cause)).or_default();
+                let requests = u64::try_from(total - *before).unwrap_or(0);
+                *before = total;
+                if requests > 0 {
+                    for source in service.sources() {
+                        self.core.missed(source, requests, cause);
+                    }
+                }
+            }
+        }
+    }
+
     /// Starts the fragments that wait for the tap `name`, which serves `demands` from now on.
     fn start_with(&mut self, name: &str, demands: &[Demand]) {
         self.start_served(|needed_of, needed| needed_of == name && covers(demands, needed));

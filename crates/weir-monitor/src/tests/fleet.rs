@@ -84,8 +84,13 @@ impl Sink for Results {
 
 /// A publisher of a query's results to a sink with the name `path`.
 pub fn publisher(cut: &Cut, sink: Box<dyn Sink>, path: PathBuf) -> Publisher {
+    publisher_to(cut, vec![FileSink::new(path, sink)])
+}
+
+/// A publisher of a query's results to these files.
+pub fn publisher_to(cut: &Cut, files: Vec<FileSink>) -> Publisher {
     let answer = plans::answer(&cut.monitor, InstantUnit::Nanoseconds, false, false);
-    Publisher::new(answer, PUBLISHER_LIMITS, vec![FileSink::new(path, sink)])
+    Publisher::new(answer, PUBLISHER_LIMITS, files)
 }
 
 /// Access for tests only.

@@ -105,7 +105,7 @@ impl Host {
         self.loses_rows = true;
     }
 
-    /// Sends the content of its relations anew.
+    /// Sends the content of its relations again.
     pub fn resend(&mut self) {
         let channels: Vec<u64> = self.core.tallies().map(|t| t.channel).collect();
         for channel in channels {

@@ -2,6 +2,7 @@
 
 mod completeness;
 mod faults;
+mod files;
 pub mod fleet;
 mod guests;
 mod host;

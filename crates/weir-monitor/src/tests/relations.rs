@@ -1,6 +1,7 @@
 //! Joins with relations run where the relations are: `disks` at the agents, `hosts` at the monitor.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 use weir_model::inventory::{Disk, FoundBy, changes};
 use weir_model::{Batch, Catalog, Column, Nanos, Symbol, Value};
@@ -9,8 +10,8 @@ use weir_query::plan::{Node, Plan};
 
 use weir_wire::AgentMessage;
 
-use super::super::MonitorOptions;
-use super::fleet::{Directory, Fleet, Results, START, cut_of, options, rows};
+use super::super::{FileSink, MonitorOptions};
+use super::fleet::{Directory, Fleet, Results, START, cut_of, options, publisher_to, rows};
 use super::host::Host;
 
 const QUERY: &str = "Istream(select i.host, i.sector, d.image, h.state \
@@ -228,9 +229,9 @@ fn a_relation_is_complete_after_its_agent_was_forgotten() {
     assert_eq!(fleet.values(), [3, 4]);
 }
 
-/// An agent lost changes of a relation, and sends its content anew.
+/// An agent lost changes of a relation, and sends its content again.
 #[test]
-fn content_that_is_sent_anew_replaces_the_earlier_one() {
+fn content_that_is_sent_again_replaces_the_earlier_one() {
     let mut fleet = OneHost::new(options());
     fleet.run(3);
     fleet.change(&[(1, 1), (2, 1)]);
@@ -242,6 +243,26 @@ fn content_that_is_sent_anew_replaces_the_earlier_one() {
     assert_eq!(fleet.values(), [2, 3]);
     fleet.change(&[(3, -1)]);
     assert_eq!(fleet.values(), [2]);
+}
+
+/// The agent stays connected, and its other channels continue.
+#[test]
+fn a_relation_with_too_many_rows_fails_at_its_host() {
+    let mut fleet = OneHost::new(options());
+    fleet.run(3);
+    fleet.change(&[(1, 1)]);
+    let rows: Vec<(i64, i64)> = (2..300_000).map(|value| (value, 1)).collect();
+    fleet.change(&rows);
+    fleet.change(&[(1, -1)]);
+    fleet.run(20);
+    assert!(fleet.values().is_empty());
+    let agent = fleet.fleet.monitor.agents().next().expect("it is known");
+    assert!(agent.session.is_some() && agent.banned.is_none());
+    let (_, running) = fleet.fleet.monitor.queries().next().expect("it runs");
+    let completeness = running.publisher.completeness().expect("time has advanced");
+    assert_eq!(completeness.hosts_failed, 1);
+    let lost = agent.account.lost;
+    assert_eq!(lost, 299_998);
 }
 
 /// The next process of an agent cannot run the fragment: the rows of the earlier one are no longer
@@ -309,9 +330,16 @@ fn a_query_that_is_new_after_a_restart_has_the_content_of_relations() {
     let shown_to = fleet.monitor.saved_to[0];
     fleet = Fleet::open(dir.path(), options(), now);
     assert!(fleet.monitor.watermark() < shown_to);
-    for (name, text) in OLD {
-        start(&mut fleet, name, text);
-    }
+    start(&mut fleet, "window", WINDOW);
+    // Another file was added.
+    let [old_file, new_file] = [Results::default(), Results::default()];
+    let cut = cut_of(CONTENT, PlacementStrategy::Rows);
+    let mut added = FileSink::new(PathBuf::from("new"), Box::new(new_file.clone()));
+    added.begin_with_content();
+    let old = FileSink::new(PathBuf::from("old"), Box::new(old_file.clone()));
+    let publisher = publisher_to(&cut, vec![old, added]);
+    let started = fleet.monitor.start("content", &cut, true, publisher, now);
+    started.expect("a state directory");
     let new = OLD.map(|(name, text)| start(&mut fleet, &format!("new {name}"), text));
     host.join(&mut fleet);
     run(&mut fleet, &mut host, 50);
@@ -319,6 +347,9 @@ fn a_query_that_is_new_after_a_restart_has_the_content_of_relations() {
         let early = results.net().iter().filter(|row| row.0 <= shown_to).count();
         assert_eq!(early, 0);
     }
+    assert_eq!(content(&new_file), BTreeMap::from([(5, 1), (6, 1)]));
+    // It has both rows from before.
+    assert!(old_file.net().is_empty());
     let [counts, relation] = new;
     assert_eq!(content(&relation), BTreeMap::from([(5, 1), (6, 1)]));
     // The window fills, beginning with no row.

@@ -271,8 +271,8 @@ impl SiteChannel {
         }
     }
 
-    /// Passes the content of a relation on anew, as after a start: the upstream monitor has not
-    /// received all of its changes. All that the query has emitted was taken.
+    /// Passes the content of a relation on again, as after a start: the upstream monitor has not
+    /// received all of its changes. To be called after [`SiteChannel::take`].
     pub(super) fn resend(&mut self, content: &Batch) {
         self.started = None;
         self.content = RelationView::default();

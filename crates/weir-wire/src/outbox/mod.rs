@@ -509,10 +509,10 @@ impl Outbox {
         rows
     }
 
-    /// Whether most of the memory is free and nothing is on disk.
+    /// Whether most of the memory for messages that were not sent is free, and nothing is on disk.
     pub fn has_room(&self) -> bool {
         let is_on_disk = self.writing.is_some() || !self.segments.is_empty();
-        !is_on_disk && self.memory_bytes < self.capacity.memory_bytes / 4
+        !is_on_disk && self.memory_bytes - self.sent_bytes < self.capacity.memory_bytes / 8
     }
 
     /// Rows dropped since the last call, by channel.

@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::{JoinHandle, Thread};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use prost::Message;
 use tokio::sync::Notify;
@@ -38,6 +38,9 @@ const EVENTS_BYTES_MAX: usize = 64 << 20;
 const MEMORY_BYTES_MIN: usize = 256 << 10;
 /// The approximate number of rows in one message.
 const MESSAGE_ROWS: usize = 4096;
+/// The least and the greatest pause between two times at which content is sent again.
+const RESEND_PAUSE: Duration = Duration::from_secs(1);
+const RESEND_PAUSE_MAX: Duration = Duration::from_secs(600);
 /// The number of channels whose bytes are counted.
 const CHANNELS_KNOWN_MAX: usize = 2 * CHANNELS_MAX;
 /// How long a running disk task may take at shutdown.
@@ -198,7 +201,7 @@ struct State {
     counts: BTreeMap<ChannelId, usize>,
     dropped: BTreeMap<ChannelId, u64>,
     /// Channels of which rows were dropped because the outbox was full.
-    incomplete: BTreeSet<ChannelId>,
+    incomplete: Incomplete,
     /// How often the monitor has changed, and how often the caller has been informed. While they
     /// differ, messages of the caller are for the previous monitor.
     monitors: u64,
@@ -208,6 +211,33 @@ struct State {
     /// Bytes of the events that the caller has not read.
     events_bytes: usize,
     is_ending: bool,
+}
+
+/// Channels of which rows were dropped because the outbox was full.
+#[derive(Default)]
+struct Incomplete {
+    channels: BTreeSet<ChannelId>,
+    /// Those that were returned last, and when the next ones may be.
+    sent: BTreeSet<ChannelId>,
+    next: Option<Instant>,
+    pause: Duration,
+}
+
+impl Incomplete {
+    /// Removes and returns the channels whose content is to be sent again at `now`.
+    fn take(&mut self, now: Instant) -> BTreeSet<ChannelId> {
+        if self.channels.is_empty() || self.next.is_some_and(|next| now < next) {
+            return BTreeSet::new();
+        }
+        let is_again = !self.channels.is_disjoint(&self.sent);
+        self.pause = match is_again {
+            true => (self.pause * 2).min(RESEND_PAUSE_MAX),
+            false => RESEND_PAUSE,
+        };
+        self.next = Some(now + self.pause);
+        self.sent = std::mem::take(&mut self.channels);
+        self.sent.clone()
+    }
 }
 
 /// An entry of the event queue.
@@ -264,7 +294,7 @@ impl Uplink {
                 bytes_out: BTreeMap::new(),
                 counts: BTreeMap::new(),
                 dropped: BTreeMap::new(),
-                incomplete: BTreeSet::new(),
+                incomplete: Incomplete::default(),
                 monitors: 0,
                 monitors_known: 0,
                 monitors_reported: 0,
@@ -385,17 +415,18 @@ impl Uplink {
         let mut dropped = std::mem::take(&mut state.dropped);
         for (channel, rows) in state.outbox.take_dropped() {
             *dropped.entry(channel).or_default() += rows;
-            state.incomplete.insert(channel);
+            state.incomplete.channels.insert(channel);
         }
         dropped.into_iter().collect()
     }
 
-    /// The channels of which [`Uplink::dropped`] has reported rows that did not fit, once each, when
-    /// there is room again: the content of their relations should be sent anew.
+    /// The channels of which [`Uplink::dropped`] has reported rows that did not fit, once each and
+    /// when there is room: the content of their relations should be sent again. The pause before
+    /// that doubles each time that rows of one of them are dropped once more.
     pub fn incomplete(&self) -> BTreeSet<ChannelId> {
         let mut state = self.shared.lock();
         match state.shown.connected && state.outbox.has_room() {
-            true => std::mem::take(&mut state.incomplete),
+            true => state.incomplete.take(Instant::now()),
             false => BTreeSet::new(),
         }
     }
