@@ -44,6 +44,7 @@ const INSTANTS_NS: [Nanos; 2] = [-(1 << 60), 1 << 62];
 #[derive(Debug)]
 pub struct Characteriser {
     reuse_memory_bytes: usize,
+    subjects_max: usize,
     subjects: IdMap<Subject, Followed>,
     requests_omitted: u64,
     requests_impossible: u64,
@@ -84,12 +85,31 @@ impl Characteriser {
     pub fn new(reuse_memory_bytes: usize) -> Characteriser {
         Characteriser {
             reuse_memory_bytes,
+            subjects_max: SUBJECTS_MAX,
             subjects: IdMap::default(),
             requests_omitted: 0,
             requests_impossible: 0,
             first: None,
             last: Nanos::MIN,
         }
+    }
+
+    /// With another limit of the number of subjects than [`SUBJECTS_MAX`].
+    #[must_use]
+    pub fn with_subjects_max(self, subjects_max: usize) -> Characteriser {
+        Characteriser {
+            subjects_max,
+            ..self
+        }
+    }
+
+    /// Adds the subjects of `other`, which has none of those here.
+    pub fn append(&mut self, other: Characteriser) {
+        self.subjects.extend(other.subjects);
+        self.requests_omitted += other.requests_omitted;
+        self.requests_impossible += other.requests_impossible;
+        self.first = [self.first, other.first].into_iter().flatten().min();
+        self.last = self.last.max(other.last);
     }
 
     /// Adds an event. The events of a subject must be in timestamp order.
@@ -99,7 +119,7 @@ impl Characteriser {
         self.last = self.last.max(event.ts());
         if let Some(followed) = self.subjects.get_mut(subject) {
             followed.take(event);
-        } else if self.subjects.len() < SUBJECTS_MAX {
+        } else if self.subjects.len() < self.subjects_max {
             let mut followed = Followed::new(event.ts(), self.reuse_memory_bytes);
             followed.take(event);
             self.subjects.insert(*subject, followed);

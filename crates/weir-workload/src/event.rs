@@ -1,9 +1,11 @@
 //! The events of a disk, as input of distributions and analyses.
 
+use std::hash::{Hash, Hasher};
+
 use weir_model::{Nanos, Op, Symbol};
 
 /// The owner of the I/O, as precise as the source allows. Unknown parts are `None`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Subject {
     /// The virtual machine.
     pub vm: Option<Symbol>,
@@ -15,6 +17,23 @@ pub struct Subject {
     pub pid: Option<i64>,
     /// The cgroup's path, where histograms are kept by cgroup.
     pub cgroup: Option<Symbol>,
+}
+
+impl Hash for Subject {
+    /// Two texts at once: tables of subjects are looked up for each event.
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u64(two_ids(self.vm, self.vdisk));
+        state.write_u64(two_ids(self.pdisk, self.cgroup));
+        if let Some(pid) = self.pid {
+            state.write_i64(pid);
+        }
+    }
+}
+
+/// The ids of two texts as one number, which differs for different texts.
+pub(crate) fn two_ids(first: Option<Symbol>, second: Option<Symbol>) -> u64 {
+    let id = |text: Option<Symbol>| text.map_or(u64::from(u32::MAX), |text| text.id().into());
+    id(first) << 32 | id(second)
 }
 
 /// An event of a request.

@@ -43,5 +43,5 @@ pub use interference::Interference;
 pub use metric::{Class, Metric, MetricUnit};
 pub use profile::{Advice, HostedDisk, Missing, Profile, Report, SubjectName, Topic};
 pub use track::{End, IN_FLIGHT_MAX, Issue, Step, Track};
-pub use unseen::{CountScope, CountScopes, LostRequest, Unseen};
+pub use unseen::{CountedDisk, LostRequest, Unseen};
 pub use verdict::{Part, Pattern, Verdict};

@@ -12,7 +12,7 @@ use std::collections::VecDeque;
 use weir_model::{Nanos, Symbol};
 
 use crate::devices::whole_disk;
-use crate::event::Subject;
+use crate::event::{Subject, two_ids};
 use crate::id_map::IdMap;
 use crate::track::{IN_FLIGHT_MAX, IN_FLIGHT_NS_MAX};
 
@@ -26,36 +26,16 @@ const ENDED_MAX: usize = 64;
 /// The largest number of retained lost requests of a disk.
 const LOST_MAX: usize = 1 << 10;
 
-/// The scope of one count of requests in flight.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct CountScope {
-    host: Option<Symbol>,
-    pdisk: Option<Symbol>,
-}
-
-/// Finds the scopes of devices, and keeps the disk of each.
-#[derive(Debug, Default)]
-pub struct CountScopes {
-    whole_disks: IdMap<Symbol, Symbol>,
-}
-
-impl CountScopes {
-    /// The disk of a host's device: a partition's requests are counted with those of the whole
-    /// disk.
-    pub fn of_device(&mut self, host: Option<Symbol>, pdisk: Option<Symbol>) -> CountScope {
-        let whole = |path: Symbol| Symbol::new(whole_disk(path.as_str()));
-        let pdisk = pdisk.map(|path| {
-            let known = self.whole_disks.entry(path);
-            *known.or_insert_with(|| whole(path))
-        });
-        CountScope { host, pdisk }
-    }
-}
+/// A disk with a count of its requests in flight, of one [`Unseen`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CountedDisk(usize);
 
 /// Requests that are open on each disk.
 #[derive(Debug, Default)]
 pub struct Unseen {
-    disks: IdMap<CountScope, Disk>,
+    /// The numbers of the disks by the ids of their hosts and names, and by those of partitions.
+    names: IdMap<u64, usize>,
+    disks: Vec<Disk>,
 }
 
 #[derive(Debug, Default)]
@@ -63,8 +43,8 @@ struct Disk {
     issued: u64,
     /// By id.
     open: IdMap<i64, Open>,
-    /// Ids and numbers in the order of issue, also of requests that are not open any more.
-    order: VecDeque<(i64, u64)>,
+    /// Requests in the order of issue, also those that are not open any more.
+    order: VecDeque<Ordered>,
     /// Ids of those that were found to be lost, the earliest first.
     lost: VecDeque<i64>,
 }
@@ -74,6 +54,13 @@ struct Open {
     /// Its number in the order of issue.
     number: u64,
     subject: Subject,
+}
+
+/// An entry of the order of issue.
+#[derive(Clone, Copy, Debug)]
+struct Ordered {
+    id: i64,
+    number: u64,
     ts: Nanos,
 }
 
@@ -81,28 +68,43 @@ struct Open {
 pub type LostRequest = (Subject, i64);
 
 impl Unseen {
+    /// The disk of a host's device: a partition's requests are counted with those of the whole
+    /// disk.
+    pub fn disk_of(&mut self, host: Option<Symbol>, pdisk: Option<Symbol>) -> CountedDisk {
+        let name = two_ids(host, pdisk);
+        if let Some(number) = self.names.get(&name) {
+            return CountedDisk(*number);
+        }
+        let whole = pdisk.map(|path| Symbol::new(whole_disk(path.as_str())));
+        let next = self.names.len();
+        let number = *self.names.entry(two_ids(host, whole)).or_insert(next);
+        self.names.insert(name, number);
+        CountedDisk(number)
+    }
+
     /// A request is issued, with this number in flight on its disk by the source's count, itself
     /// included. Returns the earlier requests that must have ended.
     pub fn issued(
         &mut self,
-        disk: CountScope,
+        disk: CountedDisk,
         request: (Subject, i64),
         ts: Nanos,
         in_flight: Option<i64>,
     ) -> Vec<LostRequest> {
-        let full = self.disks.len() >= DISKS_MAX && !self.disks.contains_key(&disk);
-        let Some(in_flight) = in_flight.filter(|_| !full) else {
+        let Some(in_flight) = in_flight.filter(|_| disk.0 < DISKS_MAX) else {
             return Vec::new();
         };
         let (subject, id) = request;
-        let disk = self.disks.entry(disk).or_default();
+        if disk.0 >= self.disks.len() {
+            self.disks.resize_with(disk.0 + 1, Disk::default);
+        }
+        let disk = &mut self.disks[disk.0];
         // The same id under another subject.
         let mut lost: Vec<LostRequest> = disk
-            .close(id)
-            .map(|o| (o.subject, id))
+            .add(id, subject, ts)
+            .map(|earlier| (earlier.subject, id))
             .into_iter()
             .collect();
-        disk.add(id, subject, ts);
         while disk.open.len() as i64 > in_flight.max(1) {
             lost.extend(disk.lose_oldest());
         }
@@ -112,9 +114,9 @@ impl Unseen {
 
     /// A request has completed. Returns the request that is lost instead, if this one was assumed
     /// to be.
-    pub fn finished(&mut self, disk: CountScope, id: i64) -> Option<LostRequest> {
-        let disk = self.disks.get_mut(&disk)?;
-        if disk.close(id).is_some() {
+    pub fn finished(&mut self, disk: CountedDisk, id: i64) -> Option<LostRequest> {
+        let disk = self.disks.get_mut(disk.0)?;
+        if disk.open.remove(&id).is_some() {
             return None;
         }
         let at = disk.lost.iter().position(|lost| *lost == id)?;
@@ -124,31 +126,24 @@ impl Unseen {
 }
 
 impl Disk {
-    fn add(&mut self, id: i64, subject: Subject, ts: Nanos) {
+    /// Adds a request; returns an earlier one with its id.
+    fn add(&mut self, id: i64, subject: Subject, ts: Nanos) -> Option<Open> {
         self.issued += 1;
         let number = self.issued;
-        let open = Open {
-            number,
-            subject,
-            ts,
-        };
-        self.open.insert(id, open);
+        let earlier = self.open.insert(id, Open { number, subject });
         if self.order.len() >= 2 * self.open.len() + ENDED_MAX {
             let open = &self.open;
-            self.order.retain(|entry| is_open(open, entry));
+            self.order.retain(|entry| entry.is_open(open));
         }
-        self.order.push_back((id, number));
+        self.order.push_back(Ordered { id, number, ts });
+        earlier
     }
 
-    fn close(&mut self, id: i64) -> Option<Open> {
-        self.open.remove(&id)
-    }
-
-    /// The id of the oldest request that is open, and the request.
-    fn oldest(&mut self) -> Option<(i64, Open)> {
+    /// The oldest request that is open.
+    fn oldest(&mut self) -> Option<Ordered> {
         while let Some(entry) = self.order.front() {
-            if is_open(&self.open, entry) {
-                return Some((entry.0, self.open[&entry.0]));
+            if entry.is_open(&self.open) {
+                return Some(*entry);
             }
             self.order.pop_front();
         }
@@ -156,8 +151,8 @@ impl Disk {
     }
 
     fn lose_oldest(&mut self) -> Option<LostRequest> {
-        let (id, oldest) = self.oldest()?;
-        self.close(id);
+        let id = self.oldest()?.id;
+        let oldest = self.open.remove(&id)?;
         if self.lost.len() == LOST_MAX {
             self.lost.pop_front();
         }
@@ -165,19 +160,24 @@ impl Disk {
         Some((oldest.subject, id))
     }
 
-    /// Requests that [`crate::Track`] has removed by now.
+    /// Forgets requests that [`crate::Track`] has removed by now.
     fn forget_old(&mut self, now: Nanos) {
-        while let Some((id, oldest)) = self.oldest() {
-            let is_old = now.saturating_sub(oldest.ts) > IN_FLIGHT_NS_MAX;
+        while let Some(first) = self.order.front() {
+            let is_old = now.saturating_sub(first.ts) > IN_FLIGHT_NS_MAX;
             if !is_old && self.open.len() <= IN_FLIGHT_MAX {
                 break;
             }
-            self.close(id);
+            if first.is_open(&self.open) {
+                self.open.remove(&first.id);
+            }
+            self.order.pop_front();
         }
     }
 }
 
-/// Whether the request with this id and number is open.
-fn is_open(open: &IdMap<i64, Open>, (id, number): &(i64, u64)) -> bool {
-    open.get(id).is_some_and(|open| open.number == *number)
+impl Ordered {
+    fn is_open(&self, open: &IdMap<i64, Open>) -> bool {
+        open.get(&self.id)
+            .is_some_and(|open| open.number == self.number)
+    }
 }

@@ -7,8 +7,8 @@ use std::collections::HashMap;
 use weir_model::{Op, Symbol};
 use weir_workload::little::is_reliable;
 use weir_workload::{
-    Characteriser, Class, CountScopes, Counter, IssuedRequest, Metric, RequestEvent, Response,
-    Subject, Topic, Unseen,
+    Characteriser, Class, Counter, IssuedRequest, Metric, RequestEvent, Response, Subject, Topic,
+    Unseen,
 };
 
 /// A load, and the events that are lost.
@@ -191,7 +191,7 @@ fn replay(events: &[Delivered], take: &mut dyn FnMut(Subject, RequestEvent)) {
     let mut unseen = Unseen::default();
     for d in events {
         let subject = subject(d.disk, d.owner);
-        let counted = CountScopes::default().of_device(None, subject.pdisk);
+        let counted = unseen.disk_of(None, subject.pdisk);
         let ts = d.event.ts();
         let lost = match d.event {
             RequestEvent::Issued(r) => unseen.issued(counted, (subject, r.id), ts, d.in_flight),
@@ -389,11 +389,13 @@ fn a_request_without_an_end_expires() {
 
 #[test]
 fn a_late_completion_is_matched_and_another_request_counts_as_lost() {
-    let disk = CountScopes::default().of_device(None, Some(Symbol::new("/dev/sda1")));
-    let same = CountScopes::default().of_device(None, Some(Symbol::new("/dev/sda2")));
-    assert_eq!(disk, same, "partitions are counted with their disk");
-    let of = |id| (Subject::default(), id);
     let mut unseen = Unseen::default();
+    let [disk, same, other] = ["/dev/sda1", "/dev/sda2", "/dev/sdb"]
+        .map(|path| unseen.disk_of(None, Some(Symbol::new(path))));
+    assert_eq!(disk, same, "partitions are counted with their disk");
+    assert_ne!(disk, other);
+    assert_eq!(unseen.disk_of(None, Some(Symbol::new("/dev/sda"))), disk);
+    let of = |id| (Subject::default(), id);
     assert_eq!(unseen.issued(disk, of(1), 10, Some(1)), []);
     assert_eq!(unseen.issued(same, of(2), 20, Some(2)), []);
     // One has ended, presumably the older.

@@ -1,33 +1,27 @@
-//! [`Delivery`]: passes the events of a feed to its consumer, in the thread that reads them or in
-//! one of its own.
+//! [`Delivery`]: passes the rows of a feed to its consumer as events, in the thread that reads them
+//! or in one of its own.
 
 use std::panic::resume_unwind;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex};
+use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread::{self, JoinHandle};
 
-use weir_model::Symbol;
+use weir_model::Batch;
 use weir_runtime::failure::Failure;
-use weir_workload::{RequestEvent, Subject};
 
-use super::feed::EventConsumer;
+use super::feed::{EventConsumer, Events};
 
 /// The number of batches that wait for the thread.
 const BATCHES_MAX: usize = 4;
 
-/// What happened to a request of a subject, and the command name of the process if it is read.
-pub(super) type Event = (Subject, Option<Symbol>, RequestEvent);
-
 /// The way to a consumer.
 pub(super) enum Delivery<R> {
     /// In the calling thread.
-    Here(Arc<Mutex<R>>),
+    Here(Events<R>),
     /// In a thread of its own.
     Beside {
-        batches: SyncSender<Vec<Event>>,
-        /// Batches that were delivered, whose memory is used again.
-        empty: Receiver<Vec<Event>>,
+        batches: SyncSender<Batch>,
         has_ended: Arc<AtomicBool>,
     },
 }
@@ -40,42 +34,29 @@ impl<R: EventConsumer + 'static> Delivery<R> {
     ///
     /// # Errors
     /// When it cannot be started.
-    pub(super) fn beside(consumer: Arc<Mutex<R>>) -> Result<(Delivery<R>, Worker), Failure> {
-        let (batches, received) = sync_channel::<Vec<Event>>(BATCHES_MAX);
-        let (delivered, empty) = sync_channel(BATCHES_MAX);
+    pub(super) fn beside(mut events: Events<R>) -> Result<(Delivery<R>, Worker), Failure> {
+        let (batches, received) = sync_channel::<Batch>(BATCHES_MAX);
         let has_ended = Arc::new(AtomicBool::new(false));
         let ends = has_ended.clone();
         let run = move || {
-            for mut events in received {
-                if !ends.load(Ordering::Relaxed) && !pass(&consumer, &mut events) {
+            for batch in received {
+                if !ends.load(Ordering::Relaxed) && !events.pass(&batch) {
                     ends.store(true, Ordering::Relaxed);
                 }
-                events.clear();
-                // Where there are enough, it is freed.
-                let _ = delivered.try_send(events);
             }
         };
         let thread = thread::Builder::new().name("analysis".to_owned());
-        let delivery = Delivery::Beside {
-            batches,
-            empty,
-            has_ended,
-        };
+        let delivery = Delivery::Beside { batches, has_ended };
         Ok((delivery, Worker(thread.spawn(run)?)))
     }
 
-    /// Delivers these events, of which none remain; false if the consumer ends, of which a thread
-    /// informs some batches later.
-    pub(super) fn deliver(&self, events: &mut Vec<Event>) -> bool {
+    /// Delivers the events of these rows; false if the consumer ends, of which a thread informs some
+    /// batches later.
+    pub(super) fn deliver(&mut self, batch: &Batch) -> bool {
         match self {
-            Delivery::Here(consumer) => pass(consumer, events),
-            Delivery::Beside {
-                batches,
-                empty,
-                has_ended,
-            } => {
-                let next = empty.try_recv().unwrap_or_default();
-                let is_sent = batches.send(std::mem::replace(events, next)).is_ok();
+            Delivery::Here(events) => events.pass(batch),
+            Delivery::Beside { batches, has_ended } => {
+                let is_sent = batches.send(batch.clone()).is_ok();
                 is_sent && !has_ended.load(Ordering::Relaxed)
             }
         }
@@ -89,12 +70,4 @@ impl Worker {
             resume_unwind(panic);
         }
     }
-}
-
-/// Passes these events to a consumer; false if it ends.
-fn pass<R: EventConsumer>(consumer: &Mutex<R>, events: &mut Vec<Event>) -> bool {
-    let mut consumer = consumer.lock().expect("no panic while held");
-    events
-        .drain(..)
-        .all(|(subject, process, event)| consumer.take_of(subject, process, event))
 }

@@ -11,9 +11,9 @@ use weir_tap::RECORDING;
 use weir_tap::ebpf::Files;
 use weir_tap::ebpf::streams::fileio;
 use weir_workload::files::FileCharacteriser;
-use weir_workload::{CountScopes, LostRequest, RequestEvent, Subject, Unseen};
+use weir_workload::{LostRequest, RequestEvent, Subject, Unseen};
 
-use super::delivery::{Delivery, Event, Worker};
+use super::delivery::{Delivery, Worker};
 use super::files::{self, FileRows};
 use super::rows::{Row, Rows};
 use super::selection::WorkloadSelection;
@@ -130,19 +130,17 @@ impl EventFeed {
         stop: &Stop,
     ) -> Result<RunReport, Failure> {
         source::drop_privileges(&self.args, &self.inputs, Files::Open)?;
-        let (delivery, worker) = match self.args.is_live() {
-            true => (Delivery::Here(reader.clone()), None),
-            false => {
-                let (delivery, worker) = Delivery::beside(reader.clone())?;
-                (delivery, Some(worker))
-            }
-        };
-        let sink = Pour {
-            delivery,
-            events: Vec::new(),
+        let events = Events {
+            consumer: reader.clone(),
             selection: self.selection,
             unseen: Unseen::default(),
-            scopes: CountScopes::default(),
+        };
+        let (delivery, worker) = match self.args.is_live() {
+            true => (Delivery::Here(events), None),
+            false => {
+                let (delivery, worker) = Delivery::beside(events)?;
+                (delivery, Some(worker))
+            }
         };
         let options = LoopOptions {
             idle: self.args.idle,
@@ -154,7 +152,7 @@ impl EventFeed {
             changes: None,
             counts: Arc::default(),
         };
-        let disks = self.query.map(|id| Show::new(id, Box::new(sink)));
+        let disks = self.query.map(|id| Show::new(id, Box::new(Pour(delivery))));
         let files = self.files.map(|(id, rows)| Show::new(id, Box::new(rows)));
         let shows = disks.into_iter().chain(files).collect();
         let ran = run_loop::run(self.engine, self.inputs, shows, options, stop);
@@ -163,34 +161,12 @@ impl EventFeed {
     }
 }
 
-/// Passes rows to a reader.
-struct Pour<R> {
-    delivery: Delivery<R>,
-    /// The events of a batch.
-    events: Vec<Event>,
-    selection: WorkloadSelection,
-    unseen: Unseen,
-    scopes: CountScopes,
-}
+/// Passes rows on as they are read.
+struct Pour<R>(Delivery<R>);
 
 impl<R: EventConsumer + 'static> Sink for Pour<R> {
     fn write(&mut self, batch: &Batch) -> Result<(), SinkError> {
-        let rows = Rows::new(batch);
-        let (selection, events) = (&self.selection, &mut self.events);
-        let mut pass = |subject: Subject, process, event| {
-            if selection.has(&subject) {
-                events.push((subject, process, event));
-            }
-        };
-        for row in (0..batch.len()).filter_map(|row| rows.row(row)) {
-            // The ends of earlier requests that it implies come first.
-            let ts = row.event.ts();
-            for (of, id) in lost(&mut self.unseen, &mut self.scopes, &row) {
-                pass(of, row.process, RequestEvent::Lost { ts, id });
-            }
-            pass(row.subject, row.process, row.event);
-        }
-        match self.delivery.deliver(&mut self.events) {
+        match self.0.deliver(batch) {
             true => Ok(()),
             false => Err(SinkError::Closed {
                 name: "the reader".into(),
@@ -199,10 +175,42 @@ impl<R: EventConsumer + 'static> Sink for Pour<R> {
     }
 }
 
+/// The events of rows, for a consumer.
+pub(super) struct Events<R> {
+    consumer: Arc<Mutex<R>>,
+    selection: WorkloadSelection,
+    unseen: Unseen,
+}
+
+impl<R: EventConsumer> Events<R> {
+    /// Passes the events of these rows to the consumer; false if it ends.
+    pub(super) fn pass(&mut self, batch: &Batch) -> bool {
+        let rows = Rows::new(batch);
+        let mut consumer = self.consumer.lock().expect("no panic while held");
+        let selection = &self.selection;
+        let mut pass = |subject: Subject, process, event| {
+            !selection.has(&subject) || consumer.take_of(subject, process, event)
+        };
+        for row in (0..batch.len()).filter_map(|row| rows.row(row)) {
+            // The ends of earlier requests that it implies come first.
+            let ts = row.event.ts();
+            for (of, id) in lost(&mut self.unseen, &row) {
+                if !pass(of, row.process, RequestEvent::Lost { ts, id }) {
+                    return false;
+                }
+            }
+            if !pass(row.subject, row.process, row.event) {
+                return false;
+            }
+        }
+        true
+    }
+}
+
 /// The earlier requests that have ended, as a row shows.
-fn lost(unseen: &mut Unseen, scopes: &mut CountScopes, row: &Row) -> Vec<LostRequest> {
+fn lost(unseen: &mut Unseen, row: &Row) -> Vec<LostRequest> {
     let Row { subject, event, .. } = *row;
-    let counted = scopes.of_device(row.host, subject.pdisk);
+    let counted = unseen.disk_of(row.host, subject.pdisk);
     match event {
         RequestEvent::Issued(request) => {
             let request = (subject, request.id);

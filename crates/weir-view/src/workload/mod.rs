@@ -7,11 +7,13 @@
 //! [`RequestEvent`](weir_workload::RequestEvent)s, in timestamp order.
 
 mod delivery;
+mod divided;
 mod feed;
 pub mod files;
 pub mod json;
 pub(crate) mod rows;
 mod selection;
 
+pub use divided::DividedCharacteriser;
 pub use feed::{EventConsumer, EventFeed};
 pub use selection::WorkloadSelection;

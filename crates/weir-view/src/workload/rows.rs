@@ -23,6 +23,15 @@ pub struct Rows<'a> {
     latency: ColumnValues<'a, i64>,
     error: ColumnValues<'a, i64>,
     process: ColumnValues<'a, u32>,
+    texts: Texts,
+}
+
+/// The texts that kinds, operations and levels have.
+struct Texts {
+    request: Symbol,
+    response: Symbol,
+    ops: [(Symbol, Op); Op::ALL.len()],
+    block: Symbol,
 }
 
 /// A row.
@@ -84,6 +93,12 @@ impl<'a> Rows<'a> {
             latency: latency.int_values(),
             error: error.int_values(),
             process: process.first().map(Column::text_ids).unwrap_or_default(),
+            texts: Texts {
+                request: EventKind::Request.symbol(),
+                response: EventKind::Response.symbol(),
+                ops: Op::ALL.map(|op| (op.symbol(), op)),
+                block: Level::Block.symbol(),
+            },
         }
     }
 
@@ -97,9 +112,10 @@ impl<'a> Rows<'a> {
         };
         let ts = self.ts.get(row)?;
         let id = self.id.get(row).unwrap_or_default();
-        let op = operation(self.op.symbol(row)?)?;
+        let letter = self.op.symbol(row)?;
+        let (_, op) = *self.texts.ops.iter().find(|(text, _)| *text == letter)?;
         let event = match self.kind.symbol(row)? {
-            kind if kind == EventKind::Request.symbol() => RequestEvent::Issued(IssuedRequest {
+            kind if kind == self.texts.request => RequestEvent::Issued(IssuedRequest {
                 ts,
                 id,
                 op,
@@ -113,12 +129,12 @@ impl<'a> Rows<'a> {
                 wait_ns: self.wait.get(row),
                 service_ns: self.service.get(row),
                 latency_ns: self.latency.get(row),
-                failed: kind != EventKind::Response.symbol() || self.error.get(row).is_some(),
+                failed: kind != self.texts.response || self.error.get(row).is_some(),
             }),
         };
         // A tap in the disk path counts on several queues at once, not in the order of its
         // timestamps, and it receives every completion.
-        let in_order = self.level.symbol(row) == Some(Level::Block.symbol());
+        let in_order = self.level.symbol(row) == Some(self.texts.block);
         Some(Row {
             subject,
             event,

@@ -98,17 +98,24 @@ impl PairTally {
             return;
         };
         let mut row = None;
+        let mut columns = [None::<(i64, usize)>; Pair::ALL.len()];
         for class in [Class::All, Class::Of(issue.request.op)] {
             let grids =
                 self.of[class.index()].get_or_insert_with(|| Box::new(Pair::ALL.map(Pair::empty)));
-            for (pair, grid) in Pair::ALL.into_iter().zip(grids.iter_mut()) {
+            let each = Pair::ALL.into_iter().zip(grids.iter_mut());
+            for ((pair, grid), found) in each.zip(&mut columns) {
                 let Some(value) = pair.value(issue, class) else {
                     continue;
                 };
-                // The axis of the latency is that of all grids.
-                let row = *row.get_or_insert_with(|| grid.y().cell(latency));
-                let cell = grid.x().cell(value).zip(row);
-                let (column, row) = cell.expect("the axes have limits, which cover all values");
+                let covered = "the axes have limits, which cover all values";
+                // The axes of all classes are the same, and the axis of the latency is that of all
+                // grids.
+                let row = *row.get_or_insert_with(|| grid.y().cell(latency).expect(covered));
+                let column = match found {
+                    Some((before, column)) if *before == value => *column,
+                    _ => grid.x().cell(value).expect(covered),
+                };
+                *found = Some((value, column));
                 grid.add_to_cell(column, row, 1);
             }
         }

@@ -7,7 +7,6 @@ use std::sync::{Arc, Mutex};
 use clap::Args;
 use weir_sink::report;
 use weir_workload::files::FileCharacteriser;
-use weir_workload::{Characteriser, RequestEvent, Subject};
 
 use crate::args::SourceArgs;
 use weir_runtime::failure::{Ending, Failure};
@@ -18,7 +17,7 @@ use weir_runtime::run_loop::conclude;
 use weir_runtime::run_loop::{ProgressKind, Stop};
 use weir_runtime::source;
 use weir_runtime::source::SourceOptions;
-use weir_view::workload::{EventConsumer, EventFeed, WorkloadSelection, files, json};
+use weir_view::workload::{DividedCharacteriser, EventFeed, WorkloadSelection, files, json};
 
 /// Characterise the workload of each disk and advise on its storage
 ///
@@ -94,10 +93,13 @@ pub fn run(args: &CharacteriseArgs, verbose: bool) -> Result<Ending, Failure> {
     if args.source.is_live() && args.source.span.is_none() && std::io::stderr().is_terminal() {
         output::notice("weir: observing; press Ctrl-C for the report");
     }
-    let reader = Arc::new(Mutex::new(Follower(Characteriser::new(args.memory))));
+    let characteriser = match args.source.is_live() {
+        true => DividedCharacteriser::in_one_thread(args.memory),
+        false => DividedCharacteriser::in_two_threads(args.memory)?,
+    };
+    let reader = Arc::new(Mutex::new(characteriser));
     let ran = feed.run(&reader, ProgressKind::Files, &stop);
-    let follower = reader.lock().expect("no panic while held");
-    let report = follower.0.report();
+    let report = reader.lock().expect("no panic while held").report();
     let files = files.map(|files| files.lock().expect("no panic while held").report());
     let files = files.as_ref();
     let is_empty = report.requests == 0 && files.is_none_or(|files| files.requests == 0);
@@ -139,14 +141,4 @@ fn by_file(args: &CharacteriseArgs, source: &SourceOptions) -> Result<bool, Fail
         )));
     }
     Ok(has_files)
-}
-
-/// Characterises what it reads.
-struct Follower(Characteriser);
-
-impl EventConsumer for Follower {
-    fn take(&mut self, subject: Subject, event: RequestEvent) -> bool {
-        self.0.take(&subject, &event);
-        true
-    }
 }

@@ -240,6 +240,11 @@ impl IssueOrder {
         }
     }
 
+    /// The rows, the one that was issued first at the beginning.
+    pub fn rows(&self) -> &[u32] {
+        &self.rows
+    }
+
     /// The difference of each number from its prediction.
     pub fn differences(&self, numbers: &Column) -> Column {
         self.each_number(numbers, |number, next| (number.wrapping_sub(next), number))

@@ -213,6 +213,7 @@ impl RecordingTap {
         let indices: UInt32Array = picked.iter().map(|row| row.at).collect::<Vec<u32>>().into();
         let requests = columns.requests.as_ref();
         let requests = requests.filter(|_| picked.iter().any(|row| row.is_in_response));
+        let requests = requests.map(|requests| (requests, requests.valid(&picked)));
         let of_demand = columns.own[..width].iter().enumerate().map(|(i, column)| {
             if !demand.columns.contains(&i) {
                 return Column::Nulls(ts.len());
@@ -221,8 +222,8 @@ impl RecordingTap {
                 true => column.slice(first as usize, picked.len()),
                 false => taken(column, &indices),
             };
-            match requests {
-                Some(requests) => requests.of_rows(i, column, &picked),
+            match &requests {
+                Some((requests, valid)) => requests.of_rows(i, column, &picked, valid),
                 None => column,
             }
         });

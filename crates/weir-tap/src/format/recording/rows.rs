@@ -12,7 +12,7 @@ use weir_model::{Column, Demand, EventKind, Nanos, Type};
 
 use super::column::from_arrow;
 use super::file::Constant;
-use super::folded::{ADDED, BLOCK, REQUEST, added, stored_as};
+use super::folded::{ADDED, BLOCK, IssueOrder, REQUEST, added, stored_as};
 use super::stored::Stored;
 use super::unfold::{self, ReadColumns, Requests};
 
@@ -278,11 +278,14 @@ impl Layout {
             Some(_) => requests(&own[KIND_AT], &mut usable),
             None => vec![false; len],
         };
-        let mut incomplete = None;
+        let (mut incomplete, mut of_issue) = (None, None);
         if let Some(folded) = &self.folded
             && !instants.is_empty()
         {
-            incomplete = unfold::derive(&mut own, &of_file, instants, folded.by_block).err();
+            match unfold::derive(&mut own, &of_file, instants, folded.by_block) {
+                Ok(order) => of_issue = order,
+                Err(reason) => incomplete = Some(reason),
+            }
         }
         let row = |(at, ((&ts, &is_request), _))| Row {
             ts,
@@ -305,7 +308,7 @@ impl Layout {
             },
         };
         if self.folded.is_some() {
-            all.unfold(&of_file, self.with_requests);
+            all.unfold(&of_file, self.with_requests, of_issue.as_ref());
         }
         debug_assert!(stored.declaration.schema.len() == all.columns.own.len());
         all
@@ -392,7 +395,7 @@ impl Layout {
 
 impl Rows {
     /// Counts the requests in the rows of their responses, and adds them if they are delivered.
-    fn unfold(&mut self, of_file: &[Column], with_requests: bool) {
+    fn unfold(&mut self, of_file: &[Column], with_requests: bool, of_issue: Option<&IssueOrder>) {
         let kinds = of_file[added(REQUEST)].int_values();
         let is_folded = |at: usize| kinds.get(at).is_some_and(|kind| kind != 0);
         let Deliverable::Some(rows) = &mut self.deliverable else {
@@ -403,7 +406,7 @@ impl Rows {
         self.lost += requests - usable.count();
         self.events += requests;
         if with_requests {
-            *rows = unfold::events(rows, &self.columns.own, is_folded);
+            *rows = unfold::events(rows, &self.columns.own, is_folded, of_issue);
             self.columns.requests = Some(unfold::of_requests(of_file));
             self.lost = self.events - rows.len();
         }

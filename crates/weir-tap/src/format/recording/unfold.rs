@@ -66,7 +66,8 @@ pub fn needed(names: &mut Vec<&str>, with_requests: bool, is_in_file: impl Fn(&s
 }
 
 /// Restores the derived columns among `own`, the columns of `IO` of these rows, from the columns
-/// `of_file`; those of [`OF_BLOCK`] only if the rows are a block.
+/// `of_file`; those of [`OF_BLOCK`] only if the rows are a block. Returns the order of issue if it
+/// was needed for that.
 ///
 /// # Errors
 /// If rows of the block are missing, or there are others, a sentence. Columns that follow from them
@@ -76,7 +77,7 @@ pub fn derive(
     of_file: &[Column],
     ts: &[Nanos],
     is_block: bool,
-) -> Result<(), String> {
+) -> Result<Option<IssueOrder>, String> {
     let (at, len) = (&*AT, ts.len());
     let difference = |name: &str| &of_file[added(name)];
     let is_stored = |name: &str| !matches!(difference(name), Column::Nulls(_));
@@ -95,7 +96,7 @@ pub fn derive(
     let [number, seek, interarrival] =
         ["weir.req_id", "weir.seek", "weir.interarrival"].map(is_stored);
     if !is_block || !(number || seek || interarrival) {
-        return Ok(());
+        return Ok(None);
     }
     let rows = of_file[added(BLOCK_ROWS)].int_values().get(0);
     if let Some(rows) = rows.filter(|rows| *rows != len as i64) {
@@ -107,11 +108,12 @@ pub fn derive(
              or joined rows; their req_id, seek and interarrival are unknown"
         ));
     }
-    if number {
-        own[at.req_id] = IssueOrder::of(ts, own).restored(difference("weir.req_id"));
+    let of_issue = number.then(|| IssueOrder::of(ts, own));
+    if let Some(order) = &of_issue {
+        own[at.req_id] = order.restored(difference("weir.req_id"));
     }
     if !(seek || interarrival) {
-        return Ok(());
+        return Ok(of_issue);
     }
     let order = RequestOrder::of(len, own);
     if seek {
@@ -121,7 +123,7 @@ pub fn derive(
         let predicted = order.interarrivals(ts, own);
         own[at.interarrival] = restored(difference("weir.interarrival"), &predicted);
     }
-    Ok(())
+    Ok(of_issue)
 }
 
 /// The columns that requests have for themselves.
@@ -134,8 +136,14 @@ pub fn of_requests(of_file: &[Column]) -> Requests {
 }
 
 /// The events of a block with these rows and columns of `IO`: the rows, and the requests in them
-/// where `is_folded` is true, in order.
-pub fn events(rows: &[Row], own: &[Column], is_folded: impl Fn(usize) -> bool) -> Vec<Row> {
+/// where `is_folded` is true, in order. `of_issue` is the order of issue of the block, if it is
+/// known.
+pub fn events(
+    rows: &[Row],
+    own: &[Column],
+    is_folded: impl Fn(usize) -> bool,
+    of_issue: Option<&IssueOrder>,
+) -> Vec<Row> {
     let issued = own[AT.issue_ts].int_values();
     let number = own[AT.req_id].int_values();
     let request = |row: &Row| {
@@ -150,8 +158,22 @@ pub fn events(rows: &[Row], own: &[Column], is_folded: impl Fn(usize) -> bool) -
     };
     // Those with the instant of their response are delivered with it.
     let other = |row: &Row| request(row).filter(|request| request.ts != row.ts);
-    let mut requests: Vec<Row> = rows.iter().filter_map(other).collect();
-    requests.sort_by_key(|request| (request.ts, number.get(request.at as usize)));
+    let of_issue = of_issue.map(IssueOrder::rows);
+    let mut requests: Vec<Row> = match of_issue.filter(|order| order.len() == rows.len()) {
+        Some(order) => {
+            let in_order = order.iter().map(|at| &rows[*at as usize]);
+            in_order.filter_map(other).collect()
+        }
+        None => rows.iter().filter_map(other).collect(),
+    };
+    let number_of = |request: &Row| number.get(request.at as usize);
+    let in_order = |a: &Row, b: &Row| {
+        let by_time = a.ts.cmp(&b.ts);
+        by_time.then_with(|| number_of(a).cmp(&number_of(b)))
+    };
+    if !requests.is_sorted_by(|a, b| in_order(a, b).is_le()) {
+        requests.sort_by(in_order);
+    }
     let mut requests = requests.into_iter().peekable();
     let mut events = Vec::with_capacity(2 * rows.len());
     for row in rows {
@@ -165,28 +187,37 @@ pub fn events(rows: &[Row], own: &[Column], is_folded: impl Fn(usize) -> bool) -
     events
 }
 
+/// Which rows have a value in columns that requests in the rows of their responses do not have.
+pub struct Valid {
+    /// Columns of finished requests.
+    finished: NullBuffer,
+    /// Columns that some requests have.
+    known: NullBuffer,
+}
+
 impl Requests {
+    /// Which of these rows have values.
+    pub fn valid(&self, rows: &[Row]) -> Valid {
+        let kind = self.kind.int_values();
+        let is_own = |at: usize| !rows[at].is_in_response;
+        let has = |at: usize| is_own(at) || kind.get(rows[at].at as usize) == Some(KNOWN_AT_ISSUE);
+        Valid {
+            finished: BooleanBuffer::collect_bool(rows.len(), is_own).into(),
+            known: BooleanBuffer::collect_bool(rows.len(), has).into(),
+        }
+    }
+
     /// The column at `position` of `IO` or `IOstream` for these rows: `taken` has the values of
     /// their rows in the file.
-    pub fn of_rows(&self, position: usize, taken: Column, rows: &[Row]) -> Column {
+    pub fn of_rows(&self, position: usize, taken: Column, rows: &[Row], valid: &Valid) -> Column {
         let at = &*AT;
-        let is_own = |row: &Row| !row.is_in_response;
         match position {
             0 => Column::ints(rows.iter().map(|row| row.ts).collect()),
             _ if position == at.kind => kinds(&taken, rows),
             _ if position == at.agent_ts => times(&taken, &self.agent_ts, rows),
             _ if position == at.monitor_ts => times(&taken, &self.monitor_ts, rows),
-            _ if at.known.contains(&position) => {
-                let kind = self.kind.int_values();
-                let has =
-                    |row: &Row| is_own(row) || kind.get(row.at as usize) == Some(KNOWN_AT_ISSUE);
-                let valid: NullBuffer = rows.iter().map(has).collect::<BooleanBuffer>().into();
-                nulled(taken, &valid)
-            }
-            _ if position == at.error || position >= at.finished => {
-                let valid: NullBuffer = rows.iter().map(is_own).collect::<BooleanBuffer>().into();
-                nulled(taken, &valid)
-            }
+            _ if at.known.contains(&position) => nulled(taken, &valid.known),
+            _ if position == at.error || position >= at.finished => nulled(taken, &valid.finished),
             _ => taken,
         }
     }
