@@ -55,6 +55,8 @@ pub struct AgentState {
     pub lagging: bool,
     /// It has announced its end.
     pub ended: bool,
+    /// Its process was perhaps connected to this monitor and forgotten.
+    pub is_unknown: bool,
     /// How it is counted in its channels.
     pub counted: Option<Counted>,
     /// Channels that it was ordered to start while it ran none, and has not confirmed yet.
@@ -156,8 +158,12 @@ pub struct Run {
     pub lacks_content: bool,
     /// For a relation: the rows that the agent has inserted.
     pub content: RelationView,
-    /// The same for safe messages.
+    /// For a relation: changes are discarded until the channel starts again, since the content is
+    /// unknown or too large.
+    pub discards: bool,
+    /// The same two for safe messages.
     pub safe_content: RelationView,
+    pub safe_discards: bool,
 }
 
 impl AgentState {
@@ -176,6 +182,7 @@ impl AgentState {
             excluded: false,
             lagging: false,
             ended: false,
+            is_unknown: false,
             counted: None,
             expected: BTreeSet::new(),
             expected_since: Nanos::MIN,
@@ -237,11 +244,12 @@ impl AgentState {
         self.order(channel.start());
     }
 
-    /// Whether the content of a relation at this agent is unknown, so that a process that runs the
-    /// channel must start it again.
+    /// Whether a process that runs the channel must start it again, since the content of its
+    /// relation, or all about the process, is unknown.
     pub fn lacks_content(&self, channel: &Channel) -> bool {
         let run = self.runs.get(&channel.id);
-        channel.is_relation() && run.is_some_and(|run| run.lacks_content)
+        let lacks = |run: &Run| channel.is_relation() && run.lacks_content;
+        run.map_or(self.is_unknown, lacks)
     }
 
     /// Ends the wait for its start: its messages are in order, or the wait was too long.
@@ -305,6 +313,7 @@ impl AgentState {
             *run = Run {
                 content: std::mem::take(&mut run.content),
                 safe_content: std::mem::take(&mut run.safe_content),
+                // Another process sends its start before its rows.
                 ..Run::default()
             };
         }
@@ -334,7 +343,11 @@ impl AgentState {
             let run = self.runs.entry(id).or_default();
             run.account = account;
             run.started = started.filter(|_| !channel.is_relation());
-            run.lacks_content = started.is_some() && channel.is_relation();
+            if channel.is_relation() {
+                run.lacks_content = true;
+                run.discards = true;
+                run.safe_discards = true;
+            }
         }
         // The watermark has advanced without it.
         self.excluded = self.runs_any();

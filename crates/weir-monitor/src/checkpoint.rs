@@ -43,6 +43,8 @@ pub struct Unsafe {
     pub instants: Instants,
     /// The changes of a relation that it contains.
     pub changes: Option<(ChannelId, Batch)>,
+    /// Changes of this relation are discarded after it, or no longer.
+    pub discards: Option<(ChannelId, bool)>,
     /// In the message of this number, rows up to this instant were late.
     pub late: Option<(u64, Nanos)>,
 }
@@ -72,8 +74,8 @@ impl AgentState {
 
     /// Records a processed message that may be needed again.
     pub fn note(&mut self, word: Unsafe) {
-        let is_empty = word.effect.is_none() && word.changes.is_none();
-        let idle = is_empty && word.until == Nanos::MIN;
+        let changes_relation = word.changes.is_some() || word.discards.is_some();
+        let idle = word.effect.is_none() && !changes_relation && word.until == Nanos::MIN;
         self.unsafe_bytes += word.bytes + WORD_BYTES;
         match self.unsafe_words.back_mut() {
             Some(last) if idle => {
@@ -98,6 +100,7 @@ impl AgentState {
         if self.unsafe_words.is_empty() {
             for run in self.runs.values_mut() {
                 run.safe_content = run.content.clone();
+                run.safe_discards = run.discards;
             }
         }
     }
@@ -117,11 +120,18 @@ impl AgentState {
             }
             self.settled = word.number;
             self.unsafe_bytes -= word.bytes;
-            let changes = self.unsafe_words.pop_front().and_then(|word| word.changes);
-            if let Some((channel, batch)) = changes
+            let Some(word) = self.unsafe_words.pop_front() else {
+                unreachable!("it was looked at above");
+            };
+            if let Some((channel, batch)) = word.changes
                 && let Some(run) = self.runs.get_mut(&channel)
             {
                 run.safe_content.apply(&batch);
+            }
+            if let Some((channel, discards)) = word.discards
+                && let Some(run) = self.runs.get_mut(&channel)
+            {
+                run.safe_discards = discards;
             }
         }
         self.settled = self.seen;
@@ -380,6 +390,7 @@ fn saved_agent(
         account: run.account.since(open(id)),
         reported: run.reported,
         content: run.safe_content.rows().filter_map(row).collect(),
+        discards: run.safe_discards,
     };
     let mut all_open = Account::default();
     unsettled

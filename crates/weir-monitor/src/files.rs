@@ -18,7 +18,9 @@ pub struct FileSink {
     failed: Option<String>,
     /// There is unflushed output.
     news: bool,
-    /// It has no rows from before a restart, after which its query continues.
+    /// It was empty when it was opened.
+    is_new: bool,
+    /// It begins with the content of a relation.
     needs_content: bool,
 }
 
@@ -35,14 +37,14 @@ impl FileSink {
             sink: Some(sink),
             failed: None,
             news: false,
+            is_new: true,
             needs_content: false,
         }
     }
 
-    /// The file is new for a query that continues after a restart: it begins with the content of a
-    /// relation.
+    /// The query continues after a restart: a new file begins with the content of its relation.
     pub fn begin_with_content(&mut self) {
-        self.needs_content = true;
+        self.needs_content = self.is_new;
     }
 
     /// Opens the file of `entry`. Its content is retained, except after `position`: the agents send
@@ -79,7 +81,10 @@ impl FileSink {
         };
         let target = Target::new(name.clone(), Box::new(file), None);
         let sink = open(answer, target).map_err(|error| error.to_string())?;
-        Ok(FileSink::new(path, sink))
+        Ok(FileSink {
+            is_new,
+            ..FileSink::new(path, sink)
+        })
     }
 
     /// The file.

@@ -56,6 +56,7 @@ impl Monitor {
             knows_actions,
         ));
         agent.received_at = now;
+        agent.is_unknown = false;
         self.sessions.insert(joined.session, id);
         agent.has_started();
         for channel in self.channels.iter() {
@@ -95,8 +96,13 @@ impl Monitor {
                 let id = AgentId(self.agents_ever);
                 self.agents_ever += 1;
                 let mut agent = AgentState::new(host, joined.peer, hello.instance, now);
-                if let Some(before) = self.forgotten.take(host.as_str()) {
-                    agent.recall(before, &self.channels);
+                // Messages of one that was dropped have been acknowledged.
+                let may_be_dropped = self.forgotten.is_full();
+                match self.forgotten.take(host.as_str()) {
+                    Some(before) => agent.recall(before, &self.channels),
+                    None => {
+                        agent.is_unknown = may_be_dropped && hello.monitor == self.identity;
+                    }
                 }
                 self.agents.insert(id, agent);
                 self.hosts.insert(host, id);

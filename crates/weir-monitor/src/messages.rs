@@ -10,6 +10,7 @@ use weir_wire::{AgentMessage, ChannelId, Note, SELF_TEST, SessionId, SiteHosts};
 use super::Monitor;
 use super::account::{Account, Instants};
 use super::agents::{AgentId, count};
+use super::channels::Channel;
 use super::checkpoint::Unsafe;
 
 /// Maximum number of distinct rows of an agent in one relation.
@@ -81,6 +82,7 @@ impl Monitor {
                 effect: effect.account,
                 instants: effect.instants,
                 changes: effect.changes,
+                discards: effect.discards,
                 late: effect.late.map(|instant| (number, instant)),
             });
             let most = agent.hold_bytes_max(self.options.hold_bytes_max);
@@ -126,6 +128,13 @@ impl Monitor {
             return self.bar(id, format!("channel {}: {why}", channel_id.0), now);
         }
         self.work.rows += rows;
+        if let Some(run) = agent.runs.get(&channel_id).filter(|run| run.discards) {
+            return match run.failed {
+                true => self.lose_of(id, channel_id, requests, "refused", now),
+                // The agent sends them again with all of the content.
+                false => self.count_in_time(id, channel_id, requests),
+            };
+        }
         let batch = channel.taken_in(batch, now);
         let upto = |instant: Nanos| batch.ts.partition_point(|&ts| ts <= instant);
         let over = upto(self.watermark);
@@ -156,11 +165,6 @@ impl Monitor {
         };
         let late_to = late_to.filter(|_| moved > 0);
         let run = agent.runs.entry(channel_id).or_default();
-        let batch = match channel.is_relation() && (run.lacks_content || run.failed) {
-            // Changes of a content that is unknown; the agent sends all of it after its start.
-            true => batch.slice(0, 0),
-            false => batch,
-        };
         let most = self.options.waiting_bytes_max;
         // Without this change the relation would be wrong from then on.
         if channel.is_relation() && agent.waiting_bytes > most {
@@ -209,6 +213,7 @@ impl Monitor {
             account: Some((channel_id, account)),
             instants,
             changes,
+            discards: None,
             until: channel.hold.map(|hold| until.saturating_add(hold)),
             late: late_to,
         };
@@ -270,9 +275,13 @@ impl Monitor {
         channel.failed -= usize::from(std::mem::take(&mut run.failed));
         run.started = Some(at);
         run.lacks_content = false;
+        let is_relation = channel.is_relation();
         channel.complete_from = channel.complete_from.max(at);
         channel.count(was_counted, false);
         channel.count(agent.counted, true);
+        if is_relation {
+            self.set_discards(id, channel_id, false);
+        }
         self.retract(id, channel_id, at, number);
         self.count_agent(id);
     }
@@ -300,6 +309,33 @@ impl Monitor {
         }
     }
 
+    /// Counts requests of which no row is needed.
+    fn count_in_time(&mut self, id: AgentId, channel_id: ChannelId, requests: u64) {
+        let account = Account {
+            in_time: requests,
+            ..Account::default()
+        };
+        let agent = self.agents.get_mut(&id).expect("it just spoke");
+        agent.account.add(account);
+        agent
+            .runs
+            .entry(channel_id)
+            .or_default()
+            .account
+            .add(account);
+        if let Some(channel) = self.channels.get_mut(channel_id) {
+            channel.account.add(account);
+        }
+        self.effect.account = Some((channel_id, account));
+    }
+
+    /// Changes of a relation are discarded from now on, or no longer.
+    fn set_discards(&mut self, id: AgentId, channel_id: ChannelId, discards: bool) {
+        let agent = self.agents.get_mut(&id).expect("it just spoke");
+        agent.runs.entry(channel_id).or_default().discards = discards;
+        self.effect.discards = Some((channel_id, discards));
+    }
+
     /// Counts an agent as not running a channel, until it has started it again.
     fn end_run(&mut self, id: AgentId, channel_id: ChannelId) {
         let agent = self.agents.get_mut(&id).expect("it just spoke");
@@ -310,6 +346,7 @@ impl Monitor {
         if let Some(channel) = self.channels.get_mut(channel_id).filter(|_| was_running) {
             channel.count(agent.counted, false);
         }
+        self.set_discards(id, channel_id, true);
     }
 
     /// The hosts of a site have changed.
@@ -345,7 +382,11 @@ impl Monitor {
                 run.failed = true;
             }
         }
-        self.retract(id, channel_id, Nanos::MIN, number);
+        let channel = self.channels.get(channel_id);
+        if channel.is_some_and(Channel::is_relation) {
+            self.set_discards(id, channel_id, true);
+            self.retract(id, channel_id, Nanos::MIN, number);
+        }
         self.record_join(id, "query_failed", why, 1, now);
         self.count_agent(id);
     }
@@ -404,6 +445,8 @@ pub(super) struct Effect {
     instants: Instants,
     /// Its changes of a relation that a standing query reads.
     changes: Option<(ChannelId, Batch)>,
+    /// Changes of this relation are discarded after it, or no longer.
+    discards: Option<(ChannelId, bool)>,
     /// The results up to this instant may need its rows.
     until: Option<Nanos>,
     /// Rows up to this instant were late.

@@ -212,6 +212,8 @@ fn restored(host: Symbol, saved: SavedAgent, reached: Nanos, now: Nanos) -> Agen
         let run = Run {
             started: saved.started,
             lacks_content: saved.started.is_none() && !saved.failed,
+            discards: saved.discards,
+            safe_discards: saved.discards,
             failed: saved.failed,
             account: saved.account,
             reported: saved.reported,

@@ -233,6 +233,7 @@ impl Registry {
     /// too high.
     pub fn look(&mut self, monitor: &mut Monitor, now: Nanos) {
         for failed in monitor.take_failed() {
+            self.retain_files(&failed.name);
             self.has_failed(&failed.name, &failed.error.to_string());
         }
         if now.saturating_sub(self.looked_at) < LOOK_EVERY && now >= self.looked_at {
@@ -465,13 +466,16 @@ impl Registry {
         };
         let mut files = self.files(&wanted, &prepared, positions)?;
         if saved.is_some() {
-            let is_new = |file: &&mut FileSink| !positions.iter().any(|p| p.path == file.path());
-            files
-                .iter_mut()
-                .filter(is_new)
-                .for_each(FileSink::begin_with_content);
+            files.iter_mut().for_each(FileSink::begin_with_content);
         }
+        let is_continued = saved.is_some();
+        let mut at_start = || files.iter_mut().filter_map(FileSink::position).collect();
         let kept = match before {
+            // It has failed before.
+            Some(before) if before.files.is_empty() && !is_continued => StoredQuery {
+                files: at_start(),
+                ..before
+            },
             Some(before) => before,
             None => StoredQuery {
                 name: wanted.name.clone(),
@@ -483,7 +487,7 @@ impl Registry {
                 vm: wanted.vm.clone(),
                 streams: prepared.streams.clone(),
                 since: now,
-                files: files.iter_mut().filter_map(FileSink::position).collect(),
+                files: at_start(),
             },
         };
         let since = kept.since;

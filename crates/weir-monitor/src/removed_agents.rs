@@ -55,6 +55,11 @@ impl RemovedAgents {
         self.agents.remove(at)
     }
 
+    /// Whether agents may have been dropped.
+    pub fn is_full(&self) -> bool {
+        self.agents.len() >= FORGOTTEN_MAX
+    }
+
     /// All of them, for a checkpoint.
     pub fn to_vec(&self) -> Vec<RemovedAgent> {
         self.agents.iter().cloned().collect()

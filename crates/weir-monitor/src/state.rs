@@ -128,6 +128,10 @@ pub struct SavedRun {
     /// Requests that the agent had reported; 0 in files of earlier releases.
     #[serde(default)]
     pub reported: u64,
+    /// For a relation: its changes are discarded after those messages; false in files of earlier
+    /// releases.
+    #[serde(default)]
+    pub discards: bool,
     /// For a relation: its rows after those messages, and their multiplicity.
     pub content: Vec<(Vec<Cell>, i64)>,
 }

@@ -35,6 +35,8 @@ pub struct CountedDisk(usize);
 pub struct Unseen {
     /// The numbers of the disks by the ids of their hosts and names, and by those of partitions.
     names: IdMap<u64, usize>,
+    /// The number of whole disks.
+    whole_disks: usize,
     disks: Vec<Disk>,
 }
 
@@ -76,8 +78,10 @@ impl Unseen {
             return CountedDisk(*number);
         }
         let whole = pdisk.map(|path| Symbol::new(whole_disk(path.as_str())));
-        let next = self.names.len();
-        let number = *self.names.entry(two_ids(host, whole)).or_insert(next);
+        let number = *self.names.entry(two_ids(host, whole)).or_insert_with(|| {
+            self.whole_disks += 1;
+            self.whole_disks - 1
+        });
         self.names.insert(name, number);
         CountedDisk(number)
     }

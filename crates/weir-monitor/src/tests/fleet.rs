@@ -21,6 +21,9 @@ use super::super::{FileSink, Monitor, MonitorOptions, Publisher, Work};
 use tempfile::TempDir;
 use weir_runtime::plans;
 
+/// The number of the monitor without a state directory.
+pub const IDENTITY: u64 = 7;
+
 /// The start of the tests' time.
 pub const START: Nanos = 1_000;
 
@@ -132,7 +135,7 @@ pub struct Link {
 impl Fleet {
     pub fn new(options: MonitorOptions) -> Fleet {
         Fleet {
-            monitor: Monitor::new(7, options, START),
+            monitor: Monitor::new(IDENTITY, options, START),
             now: START,
             sessions: 0,
         }

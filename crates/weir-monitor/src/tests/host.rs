@@ -1,6 +1,6 @@
 //! An agent for tests: the agent's core, and a replacement for the uplink without a network.
 
-use weir_model::{Batch, Nanos};
+use weir_model::{Batch, Nanos, Shape};
 use weir_query::engine::EngineOptions;
 use weir_query::plan::wire;
 use weir_wire::{AgentMessage, ChannelId, EarlierProcess, MonitorMessage};
@@ -20,6 +20,8 @@ pub struct Host {
     sent: Vec<AgentMessage>,
     delivered: usize,
     safe: u64,
+    /// The channels of relations that it was ordered to start.
+    relations: Vec<ChannelId>,
     /// The next rows are dropped, as if the outbox was full.
     loses_rows: bool,
 }
@@ -35,6 +37,7 @@ impl Host {
             sent: Vec::new(),
             delivered: 0,
             safe: 0,
+            relations: Vec::new(),
             loses_rows: false,
         }
     }
@@ -78,7 +81,11 @@ impl Host {
             match word {
                 MonitorMessage::Start(start) => {
                     let plan = wire::decode(&start.fragment, &catalog()).expect("a sound fragment");
-                    self.core.start(ChannelId(start.channel), &plan);
+                    let channel = ChannelId(start.channel);
+                    self.core.start(channel, &plan);
+                    if plan.shape == Shape::Relation {
+                        self.relations.push(channel);
+                    }
                 }
                 MonitorMessage::Stop(channel) => self.core.stop(ChannelId(channel)),
                 MonitorMessage::Ack(number) => self.safe = number,
@@ -103,6 +110,14 @@ impl Host {
     /// Drops the next rows.
     pub fn lose_next_rows(&mut self) {
         self.loses_rows = true;
+    }
+
+    /// Reports that its fragments of relations have failed.
+    pub fn fail_relations(&mut self) {
+        for channel in std::mem::take(&mut self.relations) {
+            self.core.stop(channel);
+            self.sent.push(AgentMessage::failed(channel, "test".into()));
+        }
     }
 
     /// Sends the content of its relations again.

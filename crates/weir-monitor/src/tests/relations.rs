@@ -1,17 +1,19 @@
-//! Joins with relations run where the relations are: `disks` at the agents, `hosts` at the monitor.
+//! Relations of agents: joins run where they are, and their content is complete after restarts and
+//! losses.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 
 use weir_model::inventory::{Disk, FoundBy, changes};
 use weir_model::{Batch, Catalog, Column, Nanos, Symbol, Value};
 use weir_query::place::fleet::PlacementStrategy;
 use weir_query::plan::{Node, Plan};
 
-use weir_wire::AgentMessage;
+use weir_wire::{AgentMessage, Hello};
 
 use super::super::{FileSink, MonitorOptions};
-use super::fleet::{Directory, Fleet, Results, START, cut_of, options, publisher_to, rows};
+use super::fleet::{
+    Directory, Fleet, IDENTITY, Results, START, cut_of, options, publisher, publisher_to, rows,
+};
 use super::host::Host;
 
 const QUERY: &str = "Istream(select i.host, i.sector, d.image, h.state \
@@ -261,8 +263,87 @@ fn a_relation_with_too_many_rows_fails_at_its_host() {
     let (_, running) = fleet.fleet.monitor.queries().next().expect("it runs");
     let completeness = running.publisher.completeness().expect("time has advanced");
     assert_eq!(completeness.hosts_failed, 1);
-    let lost = agent.account.lost;
-    assert_eq!(lost, 299_998);
+    assert_eq!(agent.account.lost, 299_998 + 1);
+}
+
+/// Of this process the monitor knows nothing any more: it starts all its channels again.
+#[test]
+fn an_agent_that_was_dropped_from_memory_starts_its_channels_again() {
+    let mut fleet = OneHost::new(options()).fleet;
+    let channels = |fleet: &mut Fleet, host: &str, monitor| {
+        let link = fleet.connect_agent(Hello {
+            host: host.into(),
+            instance: 5,
+            program: "test".into(),
+            monitor,
+            ..Hello::default()
+        });
+        link.welcome.expect("it is accepted").channels.len()
+    };
+    assert_eq!(channels(&mut fleet, "b", IDENTITY), 1);
+    for number in 0..1_000 {
+        let link = fleet.join(&format!("h{number}"), 1);
+        fleet.leave(&link);
+    }
+    fleet.tick(START + 1_000);
+    fleet.tick(START + 20_000);
+    assert_eq!(channels(&mut fleet, "c", 0), 1);
+    assert_eq!(channels(&mut fleet, "d", IDENTITY), 0);
+}
+
+/// A row arrives and its fragment fails. Neither message is acknowledged when the monitor is
+/// killed, so both are sent again.
+#[test]
+fn a_failure_that_is_sent_again_after_a_kill_retracts_the_rows_before_it() {
+    const WINDOW: &str = "SELECT count(*) FROM S [Range 300 ns]";
+    let start = |fleet: &mut Fleet, dir: &Directory| {
+        [("window", WINDOW), ("content", CONTENT)].map(|(name, text)| {
+            let (results, path) = (Results::default(), dir.path().join(name));
+            // A checkpoint has its size.
+            std::fs::write(&path, "").expect("a temporary directory");
+            let cut = cut_of(text, PlacementStrategy::Rows);
+            let publisher = publisher(&cut, Box::new(results.clone()), path);
+            let now = fleet.now;
+            let started = fleet.monitor.start(name, &cut, true, publisher, now);
+            started.expect("a state directory");
+            results
+        })
+    };
+    for steps in 1..6 {
+        let dir = Directory::new();
+        let mut fleet = Fleet::open(dir.path(), options(), START);
+        let [_, before] = start(&mut fleet, &dir);
+        let mut host = Host::new("a", 1);
+        host.join(&mut fleet);
+        let mut now = START;
+        let mut run = |fleet: &mut Fleet, host: &mut Host, steps: usize| {
+            for _ in 0..steps {
+                now += 10;
+                host.live(Some(rows("a", &[(now, 1)])), now);
+                host.deliver(100, fleet);
+                fleet.tick(now + 1);
+                fleet.monitor.await_checkpoint(now + 1);
+            }
+            now
+        };
+        let at = run(&mut fleet, &mut host, 5);
+        host.push("R", values(at + 5, &[(5, 1)]));
+        run(&mut fleet, &mut host, 4);
+        host.fail_relations();
+        let now = run(&mut fleet, &mut host, steps);
+        // The monitor is killed.
+        host.link = None;
+        let shown_to = fleet.monitor.saved_to[0];
+        fleet = Fleet::open(dir.path(), options(), now);
+        let [_, after] = start(&mut fleet, &dir);
+        host.join(&mut fleet);
+        run(&mut fleet, &mut host, 50);
+        let shown = before.net().into_iter().filter(|row| row.0 <= shown_to);
+        let weights = shown.chain(after.net()).map(|(.., weight)| weight);
+        let weights: Vec<i64> = weights.collect();
+        // The agent starts the fragment again when it connects, and sends the row once more.
+        assert_eq!(weights, [1, -1, 1], "{steps} steps after the failure");
+    }
 }
 
 /// The next process of an agent cannot run the fragment: the rows of the earlier one are no longer
@@ -334,9 +415,14 @@ fn a_query_that_is_new_after_a_restart_has_the_content_of_relations() {
     // Another file was added.
     let [old_file, new_file] = [Results::default(), Results::default()];
     let cut = cut_of(CONTENT, PlacementStrategy::Rows);
-    let mut added = FileSink::new(PathBuf::from("new"), Box::new(new_file.clone()));
+    let [old, new] = ["old", "new"].map(|name| dir.path().join(name));
+    for path in [&old, &new] {
+        // A checkpoint has its size.
+        std::fs::write(path, "").expect("a temporary directory");
+    }
+    let mut added = FileSink::new(new, Box::new(new_file.clone()));
     added.begin_with_content();
-    let old = FileSink::new(PathBuf::from("old"), Box::new(old_file.clone()));
+    let old = FileSink::new(old, Box::new(old_file.clone()));
     let publisher = publisher_to(&cut, vec![old, added]);
     let started = fleet.monitor.start("content", &cut, true, publisher, now);
     started.expect("a state directory");

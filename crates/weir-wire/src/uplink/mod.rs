@@ -215,28 +215,44 @@ struct State {
 
 /// Channels of which rows were dropped because the outbox was full.
 #[derive(Default)]
-struct Incomplete {
-    channels: BTreeSet<ChannelId>,
-    /// Those that were returned last, and when the next ones may be.
-    sent: BTreeSet<ChannelId>,
-    next: Option<Instant>,
+struct Incomplete(BTreeMap<ChannelId, IncompleteChannel>);
+
+struct IncompleteChannel {
+    is_due: bool,
+    /// When its content may be sent again, and the pause before that.
+    next: Instant,
     pause: Duration,
 }
 
 impl Incomplete {
-    /// Removes and returns the channels whose content is to be sent again at `now`.
-    fn take(&mut self, now: Instant) -> BTreeSet<ChannelId> {
-        if self.channels.is_empty() || self.next.is_some_and(|next| now < next) {
-            return BTreeSet::new();
-        }
-        let is_again = !self.channels.is_disjoint(&self.sent);
-        self.pause = match is_again {
-            true => (self.pause * 2).min(RESEND_PAUSE_MAX),
-            false => RESEND_PAUSE,
+    /// Adds a channel, at `now`.
+    fn add(&mut self, channel: ChannelId, now: Instant) {
+        let new = IncompleteChannel {
+            is_due: true,
+            next: now,
+            pause: Duration::ZERO,
         };
-        self.next = Some(now + self.pause);
-        self.sent = std::mem::take(&mut self.channels);
-        self.sent.clone()
+        self.0.entry(channel).or_insert(new).is_due = true;
+        if self.0.len() > CHANNELS_KNOWN_MAX {
+            // Numbers are never reused, so the smallest has ended first.
+            self.0.pop_first();
+        }
+    }
+
+    /// The channels whose content is to be sent again at `now`, once each.
+    fn take(&mut self, now: Instant) -> BTreeSet<ChannelId> {
+        let due = self.0.iter_mut().filter(|(_, c)| c.is_due && now >= c.next);
+        let taken = due.map(|(id, channel)| {
+            channel.pause = match now > channel.next + channel.pause {
+                // The last time was long ago.
+                true => RESEND_PAUSE,
+                false => (channel.pause * 2).clamp(RESEND_PAUSE, RESEND_PAUSE_MAX),
+            };
+            channel.is_due = false;
+            channel.next = now + channel.pause;
+            *id
+        });
+        taken.collect()
     }
 }
 
@@ -415,14 +431,14 @@ impl Uplink {
         let mut dropped = std::mem::take(&mut state.dropped);
         for (channel, rows) in state.outbox.take_dropped() {
             *dropped.entry(channel).or_default() += rows;
-            state.incomplete.channels.insert(channel);
+            state.incomplete.add(channel, Instant::now());
         }
         dropped.into_iter().collect()
     }
 
     /// The channels of which [`Uplink::dropped`] has reported rows that did not fit, once each and
     /// when there is room: the content of their relations should be sent again. The pause before
-    /// that doubles each time that rows of one of them are dropped once more.
+    /// that doubles each time that rows of the channel are soon dropped once more.
     pub fn incomplete(&self) -> BTreeSet<ChannelId> {
         let mut state = self.shared.lock();
         match state.shown.connected && state.outbox.has_room() {
