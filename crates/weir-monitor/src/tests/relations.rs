@@ -317,13 +317,7 @@ fn a_failure_that_is_sent_again_after_a_kill_retracts_the_rows_before_it() {
         host.join(&mut fleet);
         let mut now = START;
         let mut run = |fleet: &mut Fleet, host: &mut Host, steps: usize| {
-            for _ in 0..steps {
-                now += 10;
-                host.live(Some(rows("a", &[(now, 1)])), now);
-                host.deliver(100, fleet);
-                fleet.tick(now + 1);
-                fleet.monitor.await_checkpoint(now + 1);
-            }
+            now = run_with_checkpoints(fleet, host, now, steps);
             now
         };
         let at = run(&mut fleet, &mut host, 5);
@@ -368,6 +362,19 @@ fn rows_of_a_relation_end_when_its_fragment_fails() {
     assert!(fleet.values().is_empty());
 }
 
+/// Runs host `a` for a number of steps from `now` on, each with a row of stream `S`, and delivers
+/// all messages; checkpoints are complete. Returns the end.
+fn run_with_checkpoints(fleet: &mut Fleet, host: &mut Host, mut now: Nanos, steps: usize) -> Nanos {
+    for _ in 0..steps {
+        now += 10;
+        host.live(Some(rows("a", &[(now, 1)])), now);
+        host.deliver(100, fleet);
+        fleet.tick(now + 1);
+        fleet.monitor.await_checkpoint(now + 1);
+    }
+    now
+}
+
 /// A query that is new when the monitor restarts begins with the content of its relations, and with
 /// no result from before.
 #[test]
@@ -392,13 +399,7 @@ fn a_query_that_is_new_after_a_restart_has_the_content_of_relations() {
     host.join(&mut fleet);
     let mut now = START;
     let mut run = |fleet: &mut Fleet, host: &mut Host, steps: usize| {
-        for _ in 0..steps {
-            now += 10;
-            host.live(Some(rows("a", &[(now, 1)])), now);
-            host.deliver(100, fleet);
-            fleet.tick(now + 1);
-            fleet.monitor.await_checkpoint(now + 1);
-        }
+        now = run_with_checkpoints(fleet, host, now, steps);
         now
     };
     let at = run(&mut fleet, &mut host, 5);
@@ -471,13 +472,7 @@ fn a_row_that_is_sent_again_after_a_kill_is_there_once() {
     host.join(&mut fleet);
     let mut now = START;
     let mut run = |fleet: &mut Fleet, host: &mut Host, steps: usize| {
-        for _ in 0..steps {
-            now += 10;
-            host.live(Some(rows("a", &[(now, 1)])), now);
-            host.deliver(100, fleet);
-            fleet.tick(now + 1);
-            fleet.monitor.await_checkpoint(now + 1);
-        }
+        now = run_with_checkpoints(fleet, host, now, steps);
         now
     };
     let at = run(&mut fleet, &mut host, 5);

@@ -347,13 +347,18 @@ impl Drill {
     }
 }
 
-#[test]
-fn results_are_those_of_an_engine_that_was_never_killed() {
-    let patient = MonitorOptions {
+/// Options in which every agent is waited for.
+fn patient() -> MonitorOptions {
+    MonitorOptions {
         exclude_after: 1_000_000,
         recovery: 1_000_000,
         ..options()
-    };
+    }
+}
+
+#[test]
+fn results_are_those_of_an_engine_that_was_never_killed() {
+    let patient = patient();
     let mut kills = 0;
     for (name, queries) in [("exact", QUERIES), ("rows", ROWS)] {
         for seed in 0..8 {
@@ -382,11 +387,7 @@ const ONE_CHANNEL: Queries = &[
 
 #[test]
 fn a_query_that_started_later_continues_with_its_own_rows() {
-    let patient = MonitorOptions {
-        exclude_after: 1_000_000,
-        recovery: 1_000_000,
-        ..options()
-    };
+    let patient = patient();
     let mut kills = 0;
     for seed in 0..12 {
         let mut drill = Drill::with_first(1, ONE_CHANNEL, seed, patient.clone());
