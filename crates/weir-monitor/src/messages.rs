@@ -132,7 +132,13 @@ impl Monitor {
             return match run.failed {
                 true => self.lose_of(id, channel_id, requests, "refused", now),
                 // The agent sends them again with all of the content.
-                false => self.count_in_time(id, channel_id, requests),
+                false => {
+                    let account = Account {
+                        in_time: requests,
+                        ..Account::default()
+                    };
+                    self.add_account(id, channel_id, account);
+                }
             };
         }
         let batch = channel.taken_in(batch, now);
@@ -205,20 +211,17 @@ impl Monitor {
         let bytes = channel.waiting.push(id, batch);
         agent.waiting_bytes += bytes;
         self.waiting_bytes += bytes;
-        run.account.add(account);
-        agent.account.add(account);
-        channel.account.add(account);
         self.effect = Effect {
             bytes,
-            account: Some((channel_id, account)),
             instants,
             changes,
-            discards: None,
             until: channel.hold.map(|hold| until.saturating_add(hold)),
             late: late_to,
+            ..Effect::default()
         };
+        self.add_account(id, channel_id, account);
         if late > 0 && late_before.is_none() {
-            let host = agent.host;
+            let host = self.agents[&id].host;
             self.own
                 .record(now, Some(host), "rows_late", "", count(late));
         }
@@ -289,13 +292,14 @@ impl Monitor {
     /// Retracts the rows of a relation that an agent has sent before a message, at `at` or as soon
     /// as possible.
     fn retract(&mut self, id: AgentId, channel_id: ChannelId, at: Nanos, number: Option<u64>) {
+        let acked_time = self.acked_time();
         let agent = self.agents.get_mut(&id).expect("it just spoke");
         let channel = self.channels.get_mut(channel_id);
         let (Some(channel), Some(run)) = (channel, agent.runs.get_mut(&channel_id)) else {
             return;
         };
         let late_before = number.and_then(|n| agent.before.as_ref()?.late(n));
-        let late_to = late_before.unwrap_or(self.watermark.max(self.recovery.instant));
+        let late_to = late_before.unwrap_or(acked_time);
         let from = at.max(late_to.max(self.watermark).saturating_add(1));
         if let Some(gone) = run.content.clear(&channel.fragment.plan.schema, from) {
             if let Some(hold) = channel.hold {
@@ -309,20 +313,12 @@ impl Monitor {
         }
     }
 
-    /// Counts requests of which no row is needed.
-    fn count_in_time(&mut self, id: AgentId, channel_id: ChannelId, requests: u64) {
-        let account = Account {
-            in_time: requests,
-            ..Account::default()
-        };
+    /// Counts the requests of a message.
+    fn add_account(&mut self, id: AgentId, channel_id: ChannelId, account: Account) {
         let agent = self.agents.get_mut(&id).expect("it just spoke");
         agent.account.add(account);
-        agent
-            .runs
-            .entry(channel_id)
-            .or_default()
-            .account
-            .add(account);
+        let run = agent.runs.entry(channel_id).or_default();
+        run.account.add(account);
         if let Some(channel) = self.channels.get_mut(channel_id) {
             channel.account.add(account);
         }

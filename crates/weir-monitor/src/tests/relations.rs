@@ -316,22 +316,19 @@ fn a_failure_that_is_sent_again_after_a_kill_retracts_the_rows_before_it() {
         let mut host = Host::new("a", 1);
         host.join(&mut fleet);
         let mut now = START;
-        let mut run = |fleet: &mut Fleet, host: &mut Host, steps: usize| {
-            now = run_with_checkpoints(fleet, host, now, steps);
-            now
-        };
-        let at = run(&mut fleet, &mut host, 5);
+        run(&mut fleet, &mut host, &mut now, 5);
+        let at = now;
         host.push("R", values(at + 5, &[(5, 1)]));
-        run(&mut fleet, &mut host, 4);
+        run(&mut fleet, &mut host, &mut now, 4);
         host.fail_relations();
-        let now = run(&mut fleet, &mut host, steps);
+        run(&mut fleet, &mut host, &mut now, steps);
         // The monitor is killed.
         host.link = None;
         let shown_to = fleet.monitor.saved_to[0];
         fleet = Fleet::open(dir.path(), options(), now);
         let [_, after] = start(&mut fleet, &dir);
         host.join(&mut fleet);
-        run(&mut fleet, &mut host, 50);
+        run(&mut fleet, &mut host, &mut now, 50);
         let shown = before.net().into_iter().filter(|row| row.0 <= shown_to);
         let weights = shown.chain(after.net()).map(|(.., weight)| weight);
         let weights: Vec<i64> = weights.collect();
@@ -363,16 +360,16 @@ fn rows_of_a_relation_end_when_its_fragment_fails() {
 }
 
 /// Runs host `a` for a number of steps from `now` on, each with a row of stream `S`, and delivers
-/// all messages; checkpoints are complete. Returns the end.
-fn run_with_checkpoints(fleet: &mut Fleet, host: &mut Host, mut now: Nanos, steps: usize) -> Nanos {
+/// all messages; checkpoints are complete.
+fn run(fleet: &mut Fleet, host: &mut Host, now: &mut Nanos, steps: usize) {
     for _ in 0..steps {
-        now += 10;
+        *now += 10;
+        let now = *now;
         host.live(Some(rows("a", &[(now, 1)])), now);
         host.deliver(100, fleet);
         fleet.tick(now + 1);
         fleet.monitor.await_checkpoint(now + 1);
     }
-    now
 }
 
 /// A query that is new when the monitor restarts begins with the content of its relations, and with
@@ -398,15 +395,12 @@ fn a_query_that_is_new_after_a_restart_has_the_content_of_relations() {
     let mut host = Host::new("a", 1);
     host.join(&mut fleet);
     let mut now = START;
-    let mut run = |fleet: &mut Fleet, host: &mut Host, steps: usize| {
-        now = run_with_checkpoints(fleet, host, now, steps);
-        now
-    };
-    let at = run(&mut fleet, &mut host, 5);
+    run(&mut fleet, &mut host, &mut now, 5);
+    let at = now;
     host.push("R", values(at + 5, &[(5, 1)]));
-    run(&mut fleet, &mut host, 20);
+    run(&mut fleet, &mut host, &mut now, 20);
     host.push("R", values(at + 205, &[(6, 1)]));
-    let now = run(&mut fleet, &mut host, 5);
+    run(&mut fleet, &mut host, &mut now, 5);
     // The monitor is killed.
     host.link = None;
     let shown_to = fleet.monitor.saved_to[0];
@@ -429,7 +423,7 @@ fn a_query_that_is_new_after_a_restart_has_the_content_of_relations() {
     started.expect("a state directory");
     let new = OLD.map(|(name, text)| start(&mut fleet, &format!("new {name}"), text));
     host.join(&mut fleet);
-    run(&mut fleet, &mut host, 50);
+    run(&mut fleet, &mut host, &mut now, 50);
     for results in &new {
         let early = results.net().iter().filter(|row| row.0 <= shown_to).count();
         assert_eq!(early, 0);
@@ -471,15 +465,12 @@ fn a_row_that_is_sent_again_after_a_kill_is_there_once() {
     let mut host = Host::new("a", 1);
     host.join(&mut fleet);
     let mut now = START;
-    let mut run = |fleet: &mut Fleet, host: &mut Host, steps: usize| {
-        now = run_with_checkpoints(fleet, host, now, steps);
-        now
-    };
-    let at = run(&mut fleet, &mut host, 5);
+    run(&mut fleet, &mut host, &mut now, 5);
+    let at = now;
     host.push("R", values(at + 5, &[(5, 1)]));
-    run(&mut fleet, &mut host, 2);
+    run(&mut fleet, &mut host, &mut now, 2);
     start(&mut fleet, "content", CONTENT);
-    let now = run(&mut fleet, &mut host, 5);
+    run(&mut fleet, &mut host, &mut now, 5);
     // The monitor is killed.
     host.link = None;
     fleet = Fleet::open(dir.path(), options(), now);
@@ -488,9 +479,9 @@ fn a_row_that_is_sent_again_after_a_kill_is_there_once() {
         start(&mut fleet, name, text);
     }
     host.join(&mut fleet);
-    run(&mut fleet, &mut host, 50);
+    run(&mut fleet, &mut host, &mut now, 50);
     let (_, results) = fleet.query(CONTENT, PlacementStrategy::Rows);
-    run(&mut fleet, &mut host, 2);
+    run(&mut fleet, &mut host, &mut now, 2);
     let weights: Vec<i64> = results
         .net()
         .into_iter()
