@@ -5,6 +5,7 @@
 //! that of `__RQF_FLUSH_SEQ` is anonymous in 6.12. So enumerators are looked up here by their own
 //! names, which are unique in the kernel, and their numbers are passed in the configuration.
 
+use std::cell::OnceCell;
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::fmt;
@@ -26,6 +27,11 @@ pub const BTF: &str = "/sys/kernel/btf/vmlinux";
 pub struct Kernel {
     btf: Btf<'static>,
 }
+
+/// The running kernel. Its type information is read when it is needed first, which takes some
+/// milliseconds.
+#[derive(Debug, Default)]
+pub struct RunningKernel(OnceCell<Kernel>);
 
 /// Numbers of the kernel that the programs test.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -288,6 +294,22 @@ impl Kernel {
                 inner.is_some_and(|inner| self.has_field(inner, field))
             }
         })
+    }
+}
+
+impl RunningKernel {
+    /// Its type information.
+    ///
+    /// # Errors
+    /// As [`Kernel::running`].
+    pub fn get(&self) -> Result<&Kernel, TapError> {
+        match self.0.get() {
+            Some(kernel) => Ok(kernel),
+            None => {
+                let read = Kernel::running()?;
+                Ok(self.0.get_or_init(|| read))
+            }
+        }
     }
 }
 

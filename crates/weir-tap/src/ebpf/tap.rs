@@ -30,7 +30,7 @@ use super::flow::{Flow, Flows};
 use super::fold::layout::Folding;
 use super::fold::{Folds, Plans};
 use super::hist::HistOptions;
-use super::kernel::Kernel;
+use super::kernel::RunningKernel;
 use super::layout::{Config, Record, Records, count};
 use super::needs::Needs;
 use super::order;
@@ -202,10 +202,10 @@ fn open_for(
     if options.optional_rows && demands.iter().any(|d| d.fold.is_some()) {
         needs = needs.with_optional_rows(demands);
     }
+    let kernel = RunningKernel::default();
     files::require(&mut needs, demands, &|name| {
-        let kernel = Kernel::running();
         !options.without.iter().any(|w| w == name)
-            && kernel.is_ok_and(|kernel| kernel.has_tracepoint(name))
+            && kernel.get().is_ok_and(|kernel| kernel.has_tracepoint(name))
     })?;
     let mut sizes = Sizes::new(options, needs.record_bytes())?.for_needs(&needs);
     if let Some(histograms) = histograms {
@@ -262,7 +262,7 @@ fn open_for(
     // A kernel may reject the programs as too long with groups: then those of the last demand are
     // delivered as rows, and so on.
     let last = tap.plans.plans().map(|plan| plan.demand).max();
-    match (tap.go_live(options, sizes, unified), last) {
+    match (tap.go_live(options, sizes, unified, &kernel), last) {
         (Err(why), Some(last)) => {
             let mut demands = demands.to_vec();
             demands[last].fold = None;
@@ -286,9 +286,10 @@ impl BlockTap {
         options: &LiveOptions,
         sizes: Sizes,
         unified: bool,
+        kernel: &RunningKernel,
     ) -> Result<(), TapError> {
         let _raised = elevation::raise(elevation::LOADING);
-        let kernel = Kernel::running()?;
+        let kernel = kernel.get()?;
         let without = |name: &str| options.without.iter().any(|w| w == name);
         let has = |name: &str| kernel.has_tracepoint(name) && !without(name);
         let bios = self.devices.wanted_disks().iter().any(|d| d.bio_based);
