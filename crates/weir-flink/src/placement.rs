@@ -8,7 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use weir_forward::{
-    BrokerError, BrokerReader, PartitionBatch, ReadRecord, descriptions_topic, instant_of,
+    BrokerError, BrokerReader, PartitionBatch, ReadRecord, descriptions_topic, fleet_topic,
+    instant_of,
 };
 use weir_model::{NANOS_PER_SECOND, Nanos};
 use weir_query::flink::{FlinkQuery, ResultTable, ZONE};
@@ -142,8 +143,12 @@ impl SourceTopics {
             let found = stated.find(|(key, _)| key == option);
             found.map(|(_, topics)| topics.as_str())
         };
-        if stated(TOPIC_PATTERN).is_some() {
-            return SourceTopics::Beginning(streams.map(|stream| format!("{stream}.")).collect());
+        if let Some(pattern) = stated(TOPIC_PATTERN) {
+            let beginning = |stream: &str| {
+                let of_fleet = fleet_topic(pattern).unwrap_or(STREAM);
+                format!("{}.", of_fleet.replace(STREAM, stream))
+            };
+            return SourceTopics::Beginning(streams.map(beginning).collect());
         }
         let all = stated(TOPIC).unwrap_or_default();
         let lists = streams.map(|stream| all.replace(STREAM, stream));
@@ -604,6 +609,12 @@ mod tests {
         assert_eq!(of(&[("topic", "{stream}"), ("topic", "x.1;y.1")]), listed);
         let of_hosts = host_topics(STREAM);
         let beginning = SourceTopics::Beginning(set(&["w.a.1.", "w.b.2."]));
+        assert_eq!(of(&[("topic-pattern", &of_hosts)]), beginning);
+        assert_eq!(of(&[("topic-pattern", "w\\.[ab].*")]), beginning);
+        let shared = SourceTopics::Named(set(&["w.all.rows"]));
+        assert_eq!(of(&[("topic", "w.all.rows")]), shared);
+        let of_hosts = host_topics("w.all.rows");
+        let beginning = SourceTopics::Beginning(set(&["w.all.rows."]));
         assert_eq!(of(&[("topic-pattern", &of_hosts)]), beginning);
     }
 

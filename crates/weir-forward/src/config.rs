@@ -9,6 +9,7 @@ use weir_runtime::config::{Fault, Size, Time};
 use weir_runtime::failure::Failure;
 
 use crate::BrokerReader;
+use crate::names::shared_topic;
 use crate::topic::RETENTION;
 
 /// The part of the names of all topics that a URL without a path has.
@@ -30,7 +31,7 @@ const SPOOL_BYTES_MIN: usize = 256 << 10;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ForwardConfig {
-    /// `kafka://HOST:PORT,..[/PREFIX]`; by default rows are not forwarded.
+    /// `kafka://HOST:PORT,..[/PREFIX][?topics=shared]`; by default rows are not forwarded.
     pub to: Option<String>,
     /// The partitions of topics that do not exist yet; by default 4, of the topic of one host 1.
     pub partitions: Option<u16>,
@@ -121,21 +122,54 @@ impl FromStr for ForwardedQuery {
     }
 }
 
-/// `kafka://HOST:PORT,..[/PREFIX]`.
+/// `kafka://HOST:PORT,..[/PREFIX][?topics=shared]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KafkaUrl {
     /// `HOST:PORT` of some of the brokers.
     pub brokers: Vec<String>,
     /// The first part of the names of all topics.
     pub prefix: String,
+    /// Which topics have the rows of queries.
+    pub topics: TopicUse,
+}
+
+/// Which topics have the rows of queries (`?topics=query`, `?topics=shared`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TopicUse {
+    /// Each query has its own.
+    #[default]
+    PerQuery,
+    /// All queries have the same.
+    Shared,
+}
+
+impl TopicUse {
+    /// The topic of rows, where the names of all topics begin with `prefix`; `name` is that of the
+    /// rows, and of a topic of their own.
+    pub fn topic(self, prefix: &str, name: &str) -> String {
+        match self {
+            TopicUse::PerQuery => name.to_owned(),
+            TopicUse::Shared => shared_topic(prefix),
+        }
+    }
 }
 
 impl FromStr for KafkaUrl {
     type Err = String;
 
     fn from_str(text: &str) -> Result<KafkaUrl, String> {
-        let form = "expected kafka://HOST:PORT[,HOST:PORT..][/PREFIX]";
+        let form = "expected kafka://HOST:PORT[,HOST:PORT..][/PREFIX][?topics=shared]";
         let rest = text.strip_prefix("kafka://").ok_or(form)?;
+        let (rest, topics) = match rest.split_once('?') {
+            None => (rest, TopicUse::default()),
+            Some((rest, "topics=query")) => (rest, TopicUse::PerQuery),
+            Some((rest, "topics=shared")) => (rest, TopicUse::Shared),
+            Some((_, other)) => {
+                return Err(format!(
+                    "{form}; `?{other}` is neither `?topics=shared` nor `?topics=query`"
+                ));
+            }
+        };
         let (brokers, prefix) = rest.split_once('/').unwrap_or((rest, PREFIX));
         let is_address = |broker: &&str| {
             let (host, port) = broker.rsplit_once(':').unwrap_or_default();
@@ -155,6 +189,7 @@ impl FromStr for KafkaUrl {
         Ok(KafkaUrl {
             brokers: brokers.into_iter().map(str::to_owned).collect(),
             prefix: prefix.to_owned(),
+            topics,
         })
     }
 }
@@ -278,6 +313,18 @@ mod tests {
         assert_eq!(url.prefix, "fleet.east");
         let url: KafkaUrl = "kafka://[::1]:9092".parse().unwrap();
         assert_eq!((&*url.brokers[0], &*url.prefix), ("[::1]:9092", "weir"));
+        for (end, topics) in [
+            ("", TopicUse::PerQuery),
+            ("?topics=query", TopicUse::PerQuery),
+            ("?topics=shared", TopicUse::Shared),
+        ] {
+            for prefix in ["", "/fleet"] {
+                let url: KafkaUrl = format!("kafka://a:9092{prefix}{end}").parse().unwrap();
+                assert_eq!(url.topics, topics, "{prefix}{end}");
+                let expected = if prefix.is_empty() { "weir" } else { "fleet" };
+                assert_eq!(url.prefix, expected, "{prefix}{end}");
+            }
+        }
         for wrong in [
             "http://a:1",
             "kafka://",
@@ -286,6 +333,9 @@ mod tests {
             "kafka://a:9092,,b:1",
             "kafka://a:9092/",
             "kafka://a:9092/x/y",
+            "kafka://a:9092/x?",
+            "kafka://a:9092?topics=one",
+            "kafka://a:9092?topics=shared&topics=query",
         ] {
             assert!(wrong.parse::<KafkaUrl>().is_err(), "{wrong}");
         }

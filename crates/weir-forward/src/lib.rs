@@ -5,8 +5,8 @@
 //! rows of a channel ──encode──▶ messages ──▶ spool (files) ──▶ sender (thread) ──▶ Kafka
 //! ```
 //!
-//! 1. [`TopicRows`] makes a message of each row: columns that other programs read, in Avro
-//!    ([`rows`]).
+//! 1. [`TopicRows`] makes a message of each row: columns that other programs read, in Avro or in
+//!    JSON ([`rows`]).
 //! 2. [`ForwardSpool`] appends messages to files of bounded size. When they are full, the oldest
 //!    messages are dropped, and counted.
 //! 3. The sender ([`sender`]) sends messages in order, and removes them once Kafka has acknowledged
@@ -19,15 +19,17 @@
 
 mod broker;
 pub mod config;
+mod form;
 #[cfg(feature = "kafka")]
 mod kafka;
 pub mod message;
+mod names;
 pub mod rows;
 pub mod sender;
 pub mod spool;
 mod topic;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -39,12 +41,14 @@ use weir_query::plan::Plan;
 use weir_runtime::failure::Failure;
 
 pub use broker::{Broker, BrokerError, BrokerReader, BrokerRecord, PartitionBatch, ReadRecord};
-pub use config::{ForwardConfig, ForwardedQuery, KafkaUrl};
+pub use config::{ForwardConfig, ForwardedQuery, KafkaUrl, TopicUse};
+pub use form::instant_of;
 pub use message::{TargetPartition, TopicMessage};
-pub use rows::{
-    RowOrigin, TopicRows, descriptions_topic, host_topic, host_topics, instant_of, results_topic,
+pub use names::{
+    descriptions_topic, fleet_topic, host_topic, host_topics, results_topic, shared_topic,
     topic_name,
 };
+pub use rows::{RowOrigin, TopicRows};
 pub use sender::{SenderState, SenderStatus};
 use spool::ForwardSpool;
 pub use topic::NewTopic;
@@ -58,14 +62,14 @@ const DESCRIPTION_EVERY: Nanos = 3_600 * NANOS_PER_SECOND;
 /// The same where each host has topics of its own, whose descriptions are the same.
 const DESCRIPTION_OF_HOST_EVERY: Nanos = 24 * DESCRIPTION_EVERY;
 
-/// A topic that rows are forwarded to.
-struct ForwardedTopic {
+/// The rows of a fragment that are forwarded.
+struct ForwardedRows {
     rows: TopicRows,
     /// What it contains.
     description: TopicMessage,
     /// The watermark when the description was sent last.
     described_at: Option<Nanos>,
-    /// The last watermark in it.
+    /// The last watermark in its topic.
     watermark: Nanos,
     /// Rows that could not be encoded were reported.
     has_warned: bool,
@@ -75,6 +79,7 @@ struct ForwardedTopic {
 /// connected yet.
 pub struct ForwardTarget {
     prefix: String,
+    topics: TopicUse,
     broker: Box<dyn Broker>,
     spool_bytes: u64,
 }
@@ -91,6 +96,7 @@ impl ForwardConfig {
         Ok(Some(ForwardTarget {
             broker: self.broker(&url)?,
             prefix: url.prefix,
+            topics: url.topics,
             spool_bytes: self.spool.0 as u64,
         }))
     }
@@ -99,9 +105,11 @@ impl ForwardConfig {
 /// Forwards what agents send. See the module's documentation.
 pub struct Forwarder {
     prefix: String,
+    topics: TopicUse,
     /// The only host whose rows are forwarded: its topics have its name.
     host: Option<String>,
-    topics: BTreeMap<String, ForwardedTopic>,
+    /// By the names of the rows.
+    forwarded: BTreeMap<String, ForwardedRows>,
     spool: ForwardSpool,
     sender: Arc<SenderState>,
     thread: Option<JoinHandle<()>>,
@@ -129,10 +137,12 @@ impl Forwarder {
     pub fn start(target: ForwardTarget, directory: &Path) -> Result<Forwarder, Failure> {
         let ForwardTarget {
             prefix,
+            topics,
             broker,
             spool_bytes,
         } = target;
-        Forwarder::with_broker(prefix, broker, directory, spool_bytes)
+        let forwarder = Forwarder::with_broker(prefix, broker, directory, spool_bytes)?;
+        Ok(forwarder.with_topics(topics))
     }
 
     /// As [`Forwarder::open`], with this broker; the spool has at most `bytes_max`.
@@ -155,8 +165,9 @@ impl Forwarder {
             .map_err(|e| Failure::world(format_args!("no thread to forward rows: {e}")))?;
         Ok(Forwarder {
             prefix,
+            topics: TopicUse::PerQuery,
             host: None,
-            topics: BTreeMap::new(),
+            forwarded: BTreeMap::new(),
             spool,
             sender,
             thread: Some(thread),
@@ -173,17 +184,28 @@ impl Forwarder {
         self
     }
 
-    /// Begins to forward the rows of fragment `number` of `query`; returns the topic.
+    /// Forwards rows to these topics.
+    #[must_use]
+    pub fn with_topics(mut self, topics: TopicUse) -> Forwarder {
+        self.topics = topics;
+        self
+    }
+
+    /// Begins to forward the rows of fragment `number` of `query`; returns their name.
     ///
     /// # Errors
     /// Why they cannot be forwarded: a clause without full stop.
     pub fn add(&mut self, query: &str, number: usize, fragment: &Plan) -> Result<String, String> {
-        let of_fleet = topic_name(&self.prefix, query, number, fragment);
+        let name = topic_name(&self.prefix, query, number, fragment);
+        let of_fleet = self.topics.topic(&self.prefix, &name);
         let topic = match &self.host {
             Some(host) => host_topic(&of_fleet, host),
             None => of_fleet.clone(),
         };
-        let rows = TopicRows::new(&topic, fragment)?;
+        let rows = match self.topics {
+            TopicUse::PerQuery => TopicRows::new(&topic, fragment)?,
+            TopicUse::Shared => TopicRows::shared(&topic, &name, fragment)?,
+        };
         let mut described = rows.description(query, number, fragment);
         // That of all hosts is the same.
         described["topic"] = of_fleet.clone().into();
@@ -193,29 +215,35 @@ impl Forwarder {
         let description = TopicMessage {
             topic: descriptions_topic(&self.prefix),
             partition: TargetPartition::Of(0),
-            key: of_fleet.into_bytes(),
+            key: name.clone().into_bytes(),
             value: described.to_string().into_bytes(),
             requests: 0,
         };
-        let forwarded = ForwardedTopic {
+        let forwarded = ForwardedRows {
             rows,
             description,
             described_at: None,
             watermark: Nanos::MIN,
             has_warned: false,
         };
-        self.topics.insert(topic.clone(), forwarded);
-        Ok(topic)
+        self.forwarded.insert(name.clone(), forwarded);
+        Ok(name)
     }
 
-    /// Ends the forwarding of a topic.
-    pub fn remove(&mut self, topic: &str) {
-        self.topics.remove(topic);
+    /// The topic of rows.
+    pub fn topic(&self, name: &str) -> Option<&str> {
+        let forwarded = self.forwarded.get(name)?;
+        Some(forwarded.rows.topic())
     }
 
-    /// Forwards rows of a topic's fragment.
-    pub fn rows(&mut self, topic: &str, origin: &RowOrigin<'_>, batch: &Batch) {
-        let Some(forwarded) = self.topics.get_mut(topic) else {
+    /// Ends the forwarding of rows.
+    pub fn remove(&mut self, name: &str) {
+        self.forwarded.remove(name);
+    }
+
+    /// Forwards some of the rows with this name.
+    pub fn rows(&mut self, name: &str, origin: &RowOrigin<'_>, batch: &Batch) {
+        let Some(forwarded) = self.forwarded.get_mut(name) else {
             return;
         };
         match forwarded.rows.messages(origin, batch) {
@@ -224,11 +252,11 @@ impl Forwarder {
             Err(_) if batch.len() > 1 => (0..batch.len()).for_each(|row| {
                 let first = origin.first + row;
                 let origin = RowOrigin { first, ..*origin };
-                self.rows(topic, &origin, &batch.slice(row, 1));
+                self.rows(name, &origin, &batch.slice(row, 1));
             }),
             Err(why) => {
                 if !std::mem::replace(&mut forwarded.has_warned, true) {
-                    tracing::warn!(topic = %topic, reason = %why, "rows are not forwarded");
+                    tracing::warn!(rows = %name, reason = %why, "rows are not forwarded");
                 }
                 self.lose("not_encoded", batch.requests(origin.counts));
             }
@@ -244,7 +272,9 @@ impl Forwarder {
             None => DESCRIPTION_EVERY,
         };
         let mut due = Vec::new();
-        for forwarded in self.topics.values_mut() {
+        // Rows of several names may have one topic.
+        let mut marked = BTreeSet::new();
+        for forwarded in self.forwarded.values_mut() {
             let described = forwarded.described_at;
             if described.is_none_or(|at| watermark.saturating_sub(at) >= describe_every) {
                 forwarded.described_at = Some(watermark);
@@ -252,7 +282,9 @@ impl Forwarder {
             }
             if watermark.saturating_sub(forwarded.watermark) >= WATERMARK_EVERY {
                 forwarded.watermark = watermark;
-                due.push(forwarded.rows.watermark(watermark, lost));
+                if marked.insert(forwarded.rows.topic().to_owned()) {
+                    due.push(forwarded.rows.watermark(watermark, lost));
+                }
             }
         }
         for message in due {

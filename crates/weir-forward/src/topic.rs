@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::config::ForwardConfig;
-use crate::rows::descriptions_topic;
+use crate::names::descriptions_topic;
 
 /// The setting that a topic with descriptions has: the last one of each key is kept forever.
 const COMPACTED: (&str, &str) = ("cleanup.policy", "compact");

@@ -1,15 +1,13 @@
 //! Messages reach a broker in order, each at least once, whatever fails; what does not is counted.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use weir_forward::spool::{ForwardSpool, ForwardSpoolReader};
 use weir_forward::{
-    Broker, BrokerError, BrokerRecord, Forwarder, PartitionBatch, RowOrigin, TargetPartition,
-    TopicMessage, TopicRows, host_topic, host_topics, instant_of, topic_name,
+    Broker, BrokerError, BrokerRecord, Forwarder, PartitionBatch, RowOrigin, TopicRows, TopicUse,
+    fleet_topic, host_topic, host_topics, instant_of, topic_name,
 };
 use weir_model::{Batch, Catalog, Column, ColumnBuilder, NANOS_PER_SECOND, Type, Value};
 use weir_query::place::fleet::{CutOptions, Fragment, PlacementStrategy, cut};
@@ -192,14 +190,15 @@ fn a_host_has_topics_of_its_own() {
     *broker.partitions.lock().unwrap() = 1;
     let mut forwarder = forwarder(&broker, home.path()).of_host("db1.example.org");
     let of = fragment("select bytes from IO", PlacementStrategy::Rows);
-    let topic = forwarder.add("load", 0, &of.plan).unwrap();
-    let of_fleet = topic_name("t", "load", 0, &of.plan);
+    let of_fleet = forwarder.add("load", 0, &of.plan).unwrap();
+    assert_eq!(of_fleet, topic_name("t", "load", 0, &of.plan));
+    let topic = forwarder.topic(&of_fleet).unwrap().to_owned();
     assert_eq!(topic, format!("{of_fleet}.db1.example.org"));
     // A day: the description is repeated, since brokers keep it for a limited time.
     for hour in 0..=24 {
         let instant = (1 + 3_600 * hour) * SECOND;
         let origin = origin("db1.example.org", 100 + hour as u64);
-        forwarder.rows(&topic, &origin, &rows(&[instant]));
+        forwarder.rows(&of_fleet, &origin, &rows(&[instant]));
         forwarder.advance(instant);
     }
     forwarder.close();
@@ -212,6 +211,128 @@ fn a_host_has_topics_of_its_own() {
         serde_json::from_slice(&stored[&("t.queries".to_owned(), 0)][0].value).unwrap();
     assert_eq!(described["topic"], of_fleet);
     assert_eq!(described["topics"], host_topics(&of_fleet));
+}
+
+#[test]
+fn queries_share_a_topic() {
+    for host in [None, Some("db1.example.org")] {
+        let (broker, home) = (TestBroker::default(), tempfile::tempdir().unwrap());
+        let mut forwarder = forwarder(&broker, home.path()).with_topics(TopicUse::Shared);
+        if let Some(host) = host {
+            forwarder = forwarder.of_host(host);
+        }
+        let of = fragment("select bytes from IO", PlacementStrategy::Rows);
+        let of_times = fragment("select latency from IO", PlacementStrategy::Rows);
+        let load = forwarder.add("load", 0, &of.plan).unwrap();
+        let slow = forwarder.add("slow", 0, &of_times.plan).unwrap();
+        let end = host.map_or(String::new(), |host| format!(".{host}"));
+        let topic = format!("t.all.rows{end}");
+        assert_eq!(forwarder.topic(&load), Some(&*topic));
+        assert_eq!(forwarder.topic(&slow), Some(&*topic));
+        let flags =
+            [Value::Bool(true), Value::Null].map(|flag| Column::from_values(Type::Bool, [flag]));
+        for (second, flag) in [1, 2].into_iter().zip(flags) {
+            let from = origin("db1.example.org", second as u64);
+            forwarder.rows(&load, &from, &rows(&[second * SECOND]));
+            forwarder.rows(
+                &slow,
+                &from,
+                &Batch::stream(vec![second * SECOND], vec![flag]),
+            );
+            forwarder.advance(second * SECOND);
+        }
+        forwarder.remove(&load);
+        forwarder.rows(&load, &origin("db1.example.org", 3), &rows(&[3 * SECOND]));
+        forwarder.advance(3 * SECOND);
+        forwarder.close();
+        let stored = broker.stored.lock().unwrap();
+        let partitions = (0..3).filter_map(|at| stored.get(&(topic.clone(), at)));
+        let mut of_host = partitions.clone().filter(|records| records.len() > 3);
+        let records = of_host.next().unwrap();
+        assert!(
+            of_host.next().is_none(),
+            "rows of a host are in one partition"
+        );
+        // One watermark for all queries, in each partition.
+        for records in partitions {
+            let marks = records.iter().filter(|record| record.key == b"watermark");
+            assert_eq!(marks.count(), 3, "{host:?}");
+        }
+        let found = records.iter().map(|record| {
+            let value: serde_json::Value = serde_json::from_slice(&record.value).unwrap();
+            (String::from_utf8(record.key.clone()).unwrap(), value)
+        });
+        let row = |name: &str, second: i64, columns: serde_json::Value| {
+            let value = serde_json::json!({
+                "host": "db1.example.org", "epoch": 7, "sequence": second, "position": 0,
+                "ts": second * SECOND, "requests": 1, "query": name, name: columns,
+            });
+            (
+                format!("{name}/db1.example.org/{:016x}/{second}/0", 7),
+                value,
+            )
+        };
+        let mark = |second: i64| {
+            let value = serde_json::json!({ "ts": second * SECOND, "lost": 0 });
+            ("watermark".to_owned(), value)
+        };
+        let bytes = |second: i64| serde_json::json!({ "bytes": second * SECOND % 7 });
+        let expected = [
+            row(&load, 1, bytes(1)),
+            row(&slow, 1, serde_json::json!({ "latency": true })),
+            mark(1),
+            row(&load, 2, bytes(2)),
+            row(&slow, 2, serde_json::json!({})),
+            mark(2),
+            mark(3),
+        ];
+        assert_eq!(found.collect::<Vec<_>>(), expected, "{host:?}");
+        let described: Vec<serde_json::Value> = stored[&("t.queries".to_owned(), 0)]
+            .iter()
+            .map(|record| serde_json::from_slice(&record.value).unwrap())
+            .collect();
+        let members = described.iter().map(|d| d["member"].as_str().unwrap());
+        assert_eq!(members.collect::<Vec<_>>(), [&*load, &*slow], "{host:?}");
+        for description in &described {
+            assert_eq!(description["topic"], "t.all.rows");
+            let topics = description.get("topics").and_then(|topics| topics.as_str());
+            let of_fleet = topics.map(|topics| fleet_topic(topics).unwrap());
+            assert_eq!(of_fleet, host.map(|_| "t.all.rows"));
+        }
+    }
+}
+
+#[test]
+fn states_and_numbers_that_json_lacks_are_texts() {
+    let query = "select vm, latency from IO";
+    let of = fragment(query, PlacementStrategy::Rows);
+    let mut rows = TopicRows::shared("t", "t.q.1", &of.plan).unwrap();
+    let values = [1e300, -0.5, f64::NAN, f64::INFINITY, f64::NEG_INFINITY];
+    let texts = Column::texts(["a", "\"", "ä\n", "", "\u{1f4bd}"]);
+    let batch = Batch::stream(vec![1; 5], vec![texts, Column::floats(values.to_vec())]);
+    let messages = rows.messages(&origin("a", 1), &batch).unwrap();
+    let found = messages.iter().map(|message| {
+        let value: serde_json::Value = serde_json::from_slice(&message.value).unwrap();
+        value["t.q.1"].clone()
+    });
+    let expected = [
+        serde_json::json!({ "latency": 1e300, "vm": "a" }),
+        serde_json::json!({ "latency": -0.5, "vm": "\"" }),
+        serde_json::json!({ "latency": "NaN", "vm": "ä\n" }),
+        serde_json::json!({ "latency": "Infinity", "vm": "" }),
+        serde_json::json!({ "latency": "-Infinity", "vm": "\u{1f4bd}" }),
+    ];
+    assert_eq!(found.collect::<Vec<_>>(), expected);
+    let query = "select quantile(latency, 0.5) from IO [range 1 s slide 1 s]";
+    let of = fragment(query, PlacementStrategy::Partials);
+    let mut rows = TopicRows::shared("t", "t.q.1", &of.plan).unwrap();
+    let bytes = Value::Bytes(vec![0_u8, 1, 2, 255].into());
+    let state = Column::from_values(Type::Partial, [bytes]);
+    let batch = Batch::stream(vec![1], vec![state, Column::ints(vec![3])]);
+    let messages = rows.messages(&origin("a", 1), &batch).unwrap();
+    let value: serde_json::Value = serde_json::from_slice(&messages[0].value).unwrap();
+    let columns = value["t.q.1"].as_object().unwrap();
+    assert!(columns.values().any(|v| v == "AAEC/w=="), "{columns:?}");
 }
 
 #[test]
@@ -271,7 +392,20 @@ fn the_instant_of_a_message_is_read_from_it() {
     }
     let watermark = topic.watermark(42, 0).unwrap();
     assert_eq!(instant_of(&watermark.value), Some(42));
-    for damaged in [&[][..], &[2], &[2, 0xff, 0xff], &[0xff; 40], b"{\"ts\":1}"] {
+    let mut shared = TopicRows::shared("t", "t.load.1", &of.plan).unwrap();
+    let messages = shared.messages(&origin("a", 3), &rows(&instants)).unwrap();
+    let found = messages.iter().map(|message| instant_of(&message.value));
+    assert_eq!(found.collect::<Vec<_>>(), instants.map(Some));
+    let watermark = shared.watermark(42, 0).unwrap();
+    assert_eq!(instant_of(&watermark.value), Some(42));
+    for damaged in [
+        &[][..],
+        &[2],
+        &[2, 0xff, 0xff],
+        &[0xff; 40],
+        b"{\"ts\":1",
+        b"{}",
+    ] {
         assert_eq!(instant_of(damaged), None, "{damaged:?}");
     }
 }
@@ -444,192 +578,4 @@ fn relations_are_not_forwarded() {
     let why = forwarder.add("q", 0, &of.plan).unwrap_err();
     assert!(why.contains("relation"), "{why}");
     forwarder.close();
-}
-
-fn message(number: u64) -> TopicMessage {
-    TopicMessage {
-        topic: "t".into(),
-        partition: TargetPartition::Of(0),
-        key: number.to_string().into_bytes(),
-        value: vec![b'x'; 1_000],
-        requests: 2,
-    }
-}
-
-/// The keys of all messages that wait, which are acknowledged.
-fn read(reader: &mut ForwardSpoolReader) -> Vec<String> {
-    let mut keys = Vec::new();
-    while !reader.is_empty() {
-        if let Some(chunk) = reader.next(Duration::ZERO).unwrap() {
-            let text = |m: &TopicMessage| String::from_utf8(m.key.clone()).unwrap();
-            keys.extend(chunk.messages.iter().map(text));
-            reader.acknowledge(chunk);
-        }
-    }
-    reader.save().unwrap();
-    keys
-}
-
-fn names(numbers: std::ops::Range<u64>) -> Vec<String> {
-    numbers.map(|number| number.to_string()).collect()
-}
-
-#[test]
-fn a_full_spool_drops_the_oldest_messages_and_counts_them() {
-    let home = tempfile::tempdir().unwrap();
-    let (mut spool, mut reader) = ForwardSpool::open(home.path(), 200_000).unwrap();
-    for number in 0..1_000 {
-        spool.push(&message(number));
-        spool.flush().unwrap();
-    }
-    assert!(spool.waiting_bytes() <= 200_000);
-    let lost = spool.take_lost().remove("spool_full").unwrap();
-    let keys = read(&mut reader);
-    assert_eq!(lost % 2, 0);
-    assert_eq!(keys, names(lost / 2..1_000));
-    assert!(keys.len() > 150, "{}", keys.len());
-    assert!(spool.take_lost().is_empty());
-    // A message longer than the spool takes the place of all others.
-    spool.push(&TopicMessage {
-        value: vec![0; 300_000],
-        ..message(1_000)
-    });
-    spool.flush().unwrap();
-    spool.push(&message(1_001));
-    spool.flush().unwrap();
-    // It is then the oldest one.
-    assert_eq!(spool.take_lost(), BTreeMap::from([("spool_full", 2)]));
-    assert_eq!(read(&mut reader), ["1001"]);
-}
-
-#[test]
-fn files_of_what_was_acknowledged_are_removed() {
-    let home = tempfile::tempdir().unwrap();
-    let (mut spool, mut reader) = ForwardSpool::open(home.path(), 1 << 30).unwrap();
-    let files = || fs::read_dir(home.path()).unwrap().count();
-    for round in 0..3 {
-        for number in 0..20_000 {
-            spool.push(&message(number));
-            if number % 100 == 0 {
-                spool.flush().unwrap();
-            }
-        }
-        spool.flush().unwrap();
-        assert!(files() > 4, "round {round}");
-        assert_eq!(read(&mut reader).len(), 20_000);
-        assert!(
-            files() <= 2,
-            "round {round}: the last one, and the position"
-        );
-    }
-    let (_, mut again) = ForwardSpool::open(home.path(), 1 << 30).unwrap();
-    assert_eq!(read(&mut again), Vec::<String>::new());
-}
-
-#[test]
-fn torn_and_damaged_files_lose_only_what_they_must() {
-    let home = tempfile::tempdir().unwrap();
-    let (mut spool, _) = ForwardSpool::open(home.path(), 1 << 30).unwrap();
-    (0..10).for_each(|number| spool.push(&message(number)));
-    spool.flush().unwrap();
-    let segment = || {
-        let entries = fs::read_dir(home.path()).unwrap();
-        let mut paths: Vec<_> = entries.map(|entry| entry.unwrap().path()).collect();
-        paths.retain(|path| path.extension().is_some_and(|end| end == "messages"));
-        paths.sort();
-        paths.pop().unwrap()
-    };
-    let content = fs::read(segment()).unwrap();
-    // The end of the last write is missing.
-    fs::write(segment(), &content[..content.len() - 5]).unwrap();
-    let (mut spool, mut reader) = ForwardSpool::open(home.path(), 1 << 30).unwrap();
-    (20..25).for_each(|number| spool.push(&message(number)));
-    spool.flush().unwrap();
-    // The second file is damaged while it is read.
-    let mut damaged = fs::read(segment()).unwrap();
-    let middle = damaged.len() / 2;
-    damaged[middle] ^= 1;
-    fs::write(segment(), damaged).unwrap();
-    assert_eq!(read(&mut reader), [names(0..9), names(20..22)].concat());
-    assert_eq!(
-        spool.take_lost(),
-        BTreeMap::from([("spool_damaged", 3 * 2)])
-    );
-}
-
-#[test]
-fn a_file_that_is_missing_is_counted_and_the_next_one_follows() {
-    let home = tempfile::tempdir().unwrap();
-    let (mut spool, mut reader) = ForwardSpool::open(home.path(), 1 << 30).unwrap();
-    spool.push(&message(0));
-    spool.flush().unwrap();
-    for entry in fs::read_dir(home.path()).unwrap() {
-        fs::remove_file(entry.unwrap().path()).unwrap();
-    }
-    assert!(reader.next(Duration::ZERO).unwrap().is_none());
-    assert_eq!(spool.take_lost(), BTreeMap::from([("spool_damaged", 2)]));
-    drop((spool, reader));
-    let (mut spool, mut reader) = ForwardSpool::open(home.path(), 1 << 30).unwrap();
-    spool.push(&message(1));
-    spool.flush().unwrap();
-    assert_eq!(read(&mut reader), ["1"]);
-}
-
-#[test]
-fn messages_that_are_dropped_while_they_are_sent_hold_up_no_other() {
-    let home = tempfile::tempdir().unwrap();
-    let (mut spool, mut reader) = ForwardSpool::open(home.path(), 40_000).unwrap();
-    spool.push(&message(0));
-    spool.flush().unwrap();
-    let sent = reader.next(Duration::ZERO).unwrap().unwrap();
-    // All that was there is dropped, then more follows.
-    for number in 1..200 {
-        spool.push(&message(number));
-        spool.flush().unwrap();
-    }
-    reader.acknowledge(sent);
-    let keys = read(&mut reader);
-    assert_eq!(*keys.last().unwrap(), "199");
-    let lost: u64 = spool.take_lost().values().sum();
-    assert_eq!(keys.len() as u64 + lost / 2, 200);
-}
-
-#[test]
-fn writer_and_reader_work_at_the_same_time() {
-    let home = tempfile::tempdir().unwrap();
-    let (mut spool, mut reader) = ForwardSpool::open(home.path(), 100_000).unwrap();
-    let writer = std::thread::spawn(move || {
-        for number in 0..20_000 {
-            spool.push(&message(number));
-            spool.flush().unwrap();
-        }
-        spool
-    });
-    let mut keys: Vec<u64> = Vec::new();
-    while !writer.is_finished() || !reader.is_empty() {
-        let read = read(&mut reader);
-        keys.extend(read.iter().map(|key| key.parse::<u64>().unwrap()));
-    }
-    let mut spool = writer.join().unwrap();
-    assert!(keys.is_sorted_by(|a, b| a < b), "in order, each once");
-    let lost: u64 = spool.take_lost().values().sum();
-    // What is dropped while it is read is counted as lost and read.
-    let read = keys.len() as u64;
-    assert!(read + lost / 2 >= 20_000, "{read} read, {lost} lost");
-    assert_eq!(keys.last(), Some(&19_999));
-}
-
-#[test]
-fn what_cannot_be_written_is_counted() {
-    let home = tempfile::tempdir().unwrap();
-    let directory = home.path().join("spool");
-    let (mut spool, mut reader) = ForwardSpool::open(&directory, 1 << 30).unwrap();
-    fs::remove_dir_all(&directory).unwrap();
-    spool.push(&message(0));
-    assert!(spool.flush().is_err());
-    assert_eq!(spool.take_unwritten(), 2);
-    fs::create_dir(&directory).unwrap();
-    spool.push(&message(1));
-    spool.flush().unwrap();
-    assert_eq!(read(&mut reader), ["1"]);
 }

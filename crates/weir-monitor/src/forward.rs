@@ -23,15 +23,15 @@ pub(super) const NOTHING_SENT: &str = "it reads nothing that agents send";
 /// has the same result. Rows that are late here are not forwarded.
 pub(super) struct Forwarding {
     forwarder: Forwarder,
-    /// The topics for the rows of each channel, by query.
-    topics: HashMap<ChannelId, Vec<(QueryId, String)>>,
+    /// The names under which the rows of each channel are forwarded, by query.
+    names: HashMap<ChannelId, Vec<(QueryId, String)>>,
 }
 
 impl Forwarding {
     /// Forwards rows of a channel.
     pub(super) fn rows(&mut self, channel: ChannelId, origin: &RowOrigin<'_>, batch: &Batch) {
-        for (_, topic) in self.topics.get(&channel).into_iter().flatten() {
-            self.forwarder.rows(topic, origin, batch);
+        for (_, name) in self.names.get(&channel).into_iter().flatten() {
+            self.forwarder.rows(name, origin, batch);
         }
     }
 }
@@ -41,7 +41,7 @@ impl Monitor {
     pub fn forward_to(&mut self, forwarder: Forwarder) {
         self.forwarding = Some(Forwarding {
             forwarder,
-            topics: HashMap::new(),
+            names: HashMap::new(),
         });
     }
 
@@ -83,10 +83,11 @@ impl Monitor {
         }
         for (number, (fragment, channel)) in fragments {
             match forwarding.forwarder.add(name, number, &fragment.plan) {
-                Ok(topic) => {
-                    tracing::info!(query = %name, topic = %topic, "rows are forwarded");
-                    let topics = forwarding.topics.entry(channel).or_default();
-                    topics.push((query, topic));
+                Ok(rows) => {
+                    let topic = forwarding.forwarder.topic(&rows).unwrap_or_default();
+                    tracing::info!(query = %name, topic, "rows are forwarded");
+                    let names = forwarding.names.entry(channel).or_default();
+                    names.push((query, rows));
                 }
                 Err(why) => {
                     tracing::warn!(query = %name, reason = %why, "rows are not forwarded");
@@ -102,13 +103,13 @@ impl Monitor {
         let Some(forwarding) = &mut self.forwarding else {
             return;
         };
-        for topics in forwarding.topics.values_mut() {
+        for names in forwarding.names.values_mut() {
             let of_query = |(of, _): &mut (QueryId, String)| *of == query;
-            for (_, topic) in topics.extract_if(.., of_query) {
-                forwarding.forwarder.remove(&topic);
+            for (_, name) in names.extract_if(.., of_query) {
+                forwarding.forwarder.remove(&name);
             }
         }
-        forwarding.topics.retain(|_, topics| !topics.is_empty());
+        forwarding.names.retain(|_, names| !names.is_empty());
     }
 
     /// Forwards the watermark, writes what is to be forwarded to disk, and counts what was lost.

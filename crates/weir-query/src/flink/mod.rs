@@ -25,7 +25,7 @@ mod tally;
 use std::fmt::{self, Display, Formatter};
 
 pub use result::{ResultTable, longest_window};
-pub use table::{FlinkTable, FlinkView};
+pub use table::{FlinkTable, FlinkView, TopicContent};
 pub use tally::ColumnType;
 
 use weir_model::{Capabilities, Declaration, Demand};
@@ -145,16 +145,21 @@ pub fn translate(plan: &Plan) -> Result<FlinkQuery, Untranslatable> {
 }
 
 /// What is left of a query that was cut, in Flink SQL over the rows that its agents send. The rows
-/// of fragment `i` are those of topic `topics[i]`.
+/// of fragment `i` are those with the name `names[i]`, which is also that of their topic, unless it
+/// has the rows of several.
 ///
 /// # Errors
 /// As [`translate`], and why the rows of a fragment are not published.
-pub fn translate_published(cut: &Cut, topics: &[String]) -> Result<FlinkQuery, Untranslatable> {
-    let plan = cut.monitor_over(topics);
+pub fn translate_published(
+    cut: &Cut,
+    names: &[String],
+    topic: TopicContent,
+) -> Result<FlinkQuery, Untranslatable> {
+    let plan = cut.monitor_over(names);
     let pane_ms = table::pane_ms(&plan)?;
-    let tables = cut.fragments.iter().zip(topics).map(|(fragment, topic)| {
+    let tables = cut.fragments.iter().zip(names).map(|(fragment, name)| {
         let rows = PublishedRows::of(&fragment.plan).map_err(Untranslatable)?;
-        FlinkTable::published(topic, rows, pane_ms)
+        FlinkTable::published(name, rows, topic, pane_ms)
     });
     let tables = tables.collect::<Result<Vec<_>, _>>()?;
     let is_known = |d: &&Declaration| tables.iter().any(|table| table.stream == d.name);

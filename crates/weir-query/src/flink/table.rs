@@ -3,7 +3,7 @@
 use weir_model::{Declaration, Field, Shape, Type};
 
 use super::{MILLISECOND, Untranslatable, quoted, refuse, text};
-use crate::place::fleet::published::{EVENT_TIME, PublishedRows, RESERVED};
+use crate::place::fleet::published::{EVENT_TIME, PublishedRows, RESERVED, SHARED_QUERY};
 use crate::plan::{Node, Plan, greatest_common_divisor};
 use crate::window::Window;
 
@@ -32,6 +32,17 @@ struct Published {
     rows: PublishedRows,
     /// The windows in which repeated rows are removed.
     pane_ms: i64,
+    topic: TopicContent,
+}
+
+/// What a topic has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TopicContent {
+    /// The rows of one fragment. Their columns are fields of each message.
+    OneFragment,
+    /// The rows of several fragments, each with its name in the field `query`. Their columns are in
+    /// a field with this name.
+    Several,
 }
 
 /// A view: its name and its query.
@@ -87,10 +98,11 @@ impl FlinkTable {
         })
     }
 
-    /// The table of the rows that agents send to a topic.
+    /// The table of the rows with this name that agents send.
     pub(super) fn published(
-        topic: &str,
+        name: &str,
         rows: PublishedRows,
+        topic: TopicContent,
         pane_ms: i64,
     ) -> Result<FlinkTable, Untranslatable> {
         let own = rows.columns.iter().map(|c| &c.field);
@@ -99,11 +111,16 @@ impl FlinkTable {
         for (_, ty) in &columns {
             message_type(*ty)?;
         }
+        let published = Published {
+            rows,
+            pane_ms,
+            topic,
+        };
         Ok(FlinkTable {
-            stream: topic.to_owned(),
+            stream: name.to_owned(),
             columns,
             event_time: EVENT_TIME.into(),
-            published: Some(Published { rows, pane_ms }),
+            published: Some(published),
         })
     }
 
@@ -141,11 +158,6 @@ impl FlinkTable {
     /// `CREATE TABLE`, with these options of its connector and format. `{stream}` in a value is the
     /// name of the stream.
     pub fn definition(&self, with: &[(String, String)]) -> String {
-        let columns = self.columns.iter();
-        let columns = columns.map(|(name, ty)| {
-            let ty = message_type(*ty).expect("checked when it was added");
-            format!("  {} {ty}", quoted(name))
-        });
         let (instant, time) = (quoted(INSTANT), quoted(&self.event_time));
         let watermark = match self.published {
             // A row of no host is a watermark: all rows up to its instant precede it.
@@ -163,9 +175,39 @@ impl FlinkTable {
              {time} AS TO_TIMESTAMP_LTZ(({instant} - 1) / 1000000, 3),\n  \
              WATERMARK FOR {time} AS {watermark}\n) WITH (\n{}\n)",
             quoted(&self.name()),
-            columns.collect::<Vec<_>>().join(",\n"),
+            self.field_types().join(",\n"),
             options.collect::<Vec<_>>().join(",\n"),
         )
+    }
+
+    /// The fields of a message with their types.
+    fn field_types(&self) -> Vec<String> {
+        let typed = |(name, ty): &(String, Type)| {
+            let ty = message_type(*ty).expect("checked when it was added");
+            format!("{} {ty}", quoted(name))
+        };
+        let (fields, own) = match self.topic() {
+            TopicContent::OneFragment => (&self.columns[..], &[][..]),
+            TopicContent::Several => self.columns.split_at(RESERVED.len()),
+        };
+        let mut types: Vec<String> = fields.iter().map(typed).collect();
+        if self.topic() == TopicContent::Several {
+            types.push(typed(&(SHARED_QUERY.to_owned(), Type::Text)));
+        }
+        // A row of Flink has at least one field.
+        if !own.is_empty() {
+            let own: Vec<String> = own.iter().map(typed).collect();
+            types.push(format!("{} ROW<{}>", quoted(&self.stream), own.join(", ")));
+        }
+        types
+            .into_iter()
+            .map(|field| format!("  {field}"))
+            .collect()
+    }
+
+    fn topic(&self) -> TopicContent {
+        let published = self.published.as_ref();
+        published.map_or(TopicContent::OneFragment, |published| published.topic)
     }
 
     /// The name of the table.
@@ -178,17 +220,29 @@ impl FlinkTable {
 
     /// The rows that agents send, each once, without watermarks.
     pub fn view(&self) -> Option<FlinkView> {
-        let Published { rows, pane_ms } = self.published.as_ref()?;
-        let own = rows.columns.iter().map(|c| c.field.name.as_str());
-        let names = [INSTANT].into_iter().chain(own).map(quoted);
-        let columns: Vec<String> = names.collect();
+        let Published {
+            rows,
+            pane_ms,
+            topic,
+        } = self.published.as_ref()?;
+        let own = rows.columns.iter().map(|c| quoted(&c.field.name));
+        let rows_name = quoted(&self.stream);
+        let (own, filter): (Vec<String>, String) = match topic {
+            TopicContent::OneFragment => (own.collect(), String::new()),
+            TopicContent::Several => (
+                own.map(|name| format!("{rows_name}.{name} AS {name}"))
+                    .collect(),
+                format!(" AND {} = {}", quoted(SHARED_QUERY), text(&self.stream)),
+            ),
+        };
+        let columns: Vec<String> = [quoted(INSTANT)].into_iter().chain(own).collect();
         let (table, time) = (quoted(&self.name()), quoted(&self.event_time));
         let pane = interval(*pane_ms);
         let select = format!(
             "SELECT {}, `window_time` AS {time}\nFROM (\n  SELECT *, ROW_NUMBER() OVER (PARTITION BY \
              `window_start`, `window_end`, `host`, `epoch`, `sequence`, `position` ORDER BY {time} \
              DESC) AS `row_number`\n  FROM TABLE(TUMBLE(TABLE {table}, DESCRIPTOR({time}), {pane}))\n  \
-             WHERE `host` IS NOT NULL\n)\nWHERE `row_number` = 1",
+             WHERE `host` IS NOT NULL{filter}\n)\nWHERE `row_number` = 1",
             columns.join(", "),
         );
         Some(FlinkView {

@@ -1,12 +1,13 @@
 //! What agents publish of a query, merged by Flink, has the result of the oracle: partial
-//! aggregates and rows of three hosts, some of them twice, with watermarks between them.
+//! aggregates and rows of three hosts, some of them twice, with watermarks between them, in topics
+//! of their own or among the rows of other queries.
 
 use std::fmt::Write;
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use weir_model::Value;
-use weir_query::flink::{FlinkTable, translate_published};
+use weir_query::flink::{FlinkTable, TopicContent, translate_published};
 use weir_query::place::fleet::published::{PublishedRows, cut_to_publish};
 use weir_query::place::fleet::{Cut, CutOptions, PlacementStrategy};
 
@@ -34,8 +35,12 @@ pub struct Published {
 
 impl Published {
     /// The query of a case, if what its agents send is translated; its rows are distributed by
-    /// `seed`.
+    /// `seed`, which also selects what their topics have.
     pub fn of(case: Translated, seed: u64) -> Option<Published> {
+        let topic = match seed % 2 {
+            0 => TopicContent::OneFragment,
+            _ => TopicContent::Several,
+        };
         let optimized = &case.optimized;
         let mut instants = case.history.sources.values().flatten().map(|row| row.ts);
         // The division of Flink rounds towards zero.
@@ -48,7 +53,7 @@ impl Published {
         };
         let cut = cut_to_publish(optimized, &options).unwrap();
         let topics = topics(&cut);
-        let flink = translate_published(&cut, &topics).ok()?;
+        let flink = translate_published(&cut, &topics, topic).ok()?;
         let mut random = Random::new(seed);
         let deal = Deal::new(&case.sources, &case.history, HOSTS, false, &mut random);
         let fleet = Fleet {
@@ -67,7 +72,10 @@ impl Published {
         let agent = |source: usize, element: &Element| deal.agent(source, element);
         let emitted = fleet.emitted(&lives, &case.history, &agent, &mut random);
         let emitted = emitted.ok()?.into_iter().enumerate();
-        let messages = emitted.map(|(at, rows)| messages(&cut, at, rows, &mut random));
+        let messages = emitted.map(|(at, rows)| {
+            let name = (topic == TopicContent::Several).then(|| &*topics[at]);
+            messages(&cut, at, rows, name, &mut random)
+        });
         let messages = messages.collect();
         Some(Published {
             case: Translated { flink, ..case },
@@ -102,11 +110,12 @@ fn topics(cut: &Cut) -> Vec<String> {
 }
 
 /// The messages of a fragment as JSON: in the order of time, some of them again later, and before
-/// some of them a watermark.
+/// some of them a watermark. With a name of the rows, they are among those of others.
 fn messages(
     cut: &Cut,
     fragment: usize,
     mut rows: Vec<(usize, Element)>,
+    name: Option<&str>,
     random: &mut Random,
 ) -> String {
     rows.sort_by_key(|(_, element)| element.ts);
@@ -132,6 +141,15 @@ fn messages(
         let mut line = format!(
             "{{\"host\": \"h{host}\", \"epoch\": 1, \"sequence\": {at}, \"position\": 0, \"ts\": {ts}"
         );
+        if let Some(name) = name {
+            // A row of another query has columns of the same names, and of other types.
+            let first = published.columns.first().map_or("vm", |c| &c.field.name);
+            for other in ["other", "topic"] {
+                let row = format!("{{\"{first}\": [{at}, {{}}]}}");
+                writeln!(lines, "{line}, \"query\": {other:?}, {other:?}: {row}}}").unwrap();
+            }
+            write!(line, ", \"query\": {name:?}, {name:?}: {{\"of\": {at}").unwrap();
+        }
         for (column, values) in published.columns.iter().zip(&columns) {
             let value = match values.value(at) {
                 Value::Null => "null".to_owned(),
@@ -141,7 +159,7 @@ fn messages(
             };
             write!(line, ", {:?}: {value}", column.field.name).unwrap();
         }
-        line += "}\n";
+        line += if name.is_some() { "}}\n" } else { "}\n" };
         lines += &line;
         if random.once_in(4) {
             again.push((ts, line));
@@ -173,10 +191,13 @@ fn what_agents_publish_for_golden_cases_has_the_same_result_in_flink() {
     let Some(mut flink) = flink(test) else {
         return;
     };
-    let cases = case::files().into_iter().filter_map(|file| {
-        let case = of_case(&file)?;
-        Published::of(case, 1)
-    });
+    let cases = case::files()
+        .into_iter()
+        .zip(0..)
+        .filter_map(|(file, seed)| {
+            let case = of_case(&file)?;
+            Published::of(case, seed)
+        });
     let cases: Vec<Published> = cases.collect();
     assert!(cases.len() > 20, "{} cases are published", cases.len());
     let share = if is_full() { 1 } else { SHARE };

@@ -77,7 +77,8 @@ pub struct AgentArgs {
     #[arg(long, value_name = "ADDRESS")]
     monitor: Option<String>,
     /// Forward the rows of --query to Kafka without a monitor, such as
-    /// kafka://kafka1:9092,kafka2:9092/weir, to topics of this host [default: not forwarded]
+    /// kafka://kafka1:9092,kafka2:9092/weir, to topics of this host; ?topics=shared at its end
+    /// selects one topic for all queries [default: not forwarded]
     #[arg(long, value_name = "URL", conflicts_with = "monitor", value_parser = forward_url)]
     forward: Option<String>,
     /// Query whose rows are forwarded, with its name; may be repeated [default: those of the

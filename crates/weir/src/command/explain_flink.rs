@@ -2,10 +2,10 @@
 
 use serde_json::json;
 use weir_flink::placement::{STREAM, TOPIC, TOPIC_PATTERN};
-use weir_forward::{KafkaUrl, host_topics, topic_name};
+use weir_forward::{KafkaUrl, TopicUse, host_topics, topic_name};
 use weir_query::Plan;
 use weir_query::flink::{
-    FlinkQuery, FlinkTable, Untranslatable, ZONE, translate, translate_published,
+    FlinkQuery, FlinkTable, TopicContent, Untranslatable, ZONE, translate, translate_published,
 };
 use weir_query::place::fleet::published::cut_published;
 use weir_runtime::failure::Failure;
@@ -38,7 +38,7 @@ pub fn option(text: &str) -> Result<(String, String), String> {
 /// Who forwards what agents send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ForwardedBy {
-    /// A monitor, to one topic for all hosts (`weir monitor --forward`).
+    /// A monitor, to topics for all hosts (`weir monitor --forward`).
     Monitor,
     /// Each agent, to topics of its host (`weir agent --forward`).
     Agents,
@@ -80,12 +80,17 @@ pub fn of_forwarded(
     let strategy = place.map(str::parse).transpose().map_err(Failure::words)?;
     let cut = cut_published(plan, strategy).map_err(Failure::words)?;
     let fragments = cut.fragments.iter().enumerate();
-    let topics = fragments.map(|(at, of)| topic_name(&url.prefix, name, at, &of.plan));
-    let topics: Vec<String> = topics.collect();
+    let names = fragments.map(|(at, of)| topic_name(&url.prefix, name, at, &of.plan));
+    let names: Vec<String> = names.collect();
+    let of_fleet = url.topics.topic(&url.prefix, STREAM);
+    let of_hosts = host_topics(&of_fleet);
+    let (content, format) = match url.topics {
+        TopicUse::PerQuery => (TopicContent::OneFragment, "avro"),
+        TopicUse::Shared => (TopicContent::Several, "json"),
+    };
     // From the first message that is kept.
-    let of_hosts = host_topics(STREAM);
     let (of_tables, more) = match by {
-        ForwardedBy::Monitor => ((TOPIC, STREAM), &[][..]),
+        ForwardedBy::Monitor => ((TOPIC, &*of_fleet), &[][..]),
         ForwardedBy::Agents => ((TOPIC_PATTERN, &*of_hosts), &OF_HOSTS[..]),
     };
     let brokers = url.brokers.join(",");
@@ -95,12 +100,12 @@ pub fn of_forwarded(
         ("scan.startup.mode", "earliest-offset"),
     ];
     let last = [
-        ("format", "avro"),
+        ("format", format),
         ("properties.bootstrap.servers", brokers.as_str()),
     ];
     let defaults = owned(&[&first[..], more, &last].concat());
     Ok(Translation {
-        flink: translate_published(&cut, &topics).map_err(refused)?,
+        flink: translate_published(&cut, &names, content).map_err(refused)?,
         defaults,
     })
 }

@@ -55,8 +55,9 @@ pub struct FlinkArgs {
     /// none]
     #[arg(long, value_name = "FILE")]
     gateway_token_file: Option<PathBuf>,
-    /// Kafka to which monitors or agents forward (`weir monitor --forward`), such as
-    /// kafka://kafka1:9092,kafka2:9092/weir [default: that of --monitor-config]
+    /// Kafka to which monitors or agents forward, with the same URL as there (`weir monitor
+    /// --forward`), such as kafka://kafka1:9092,kafka2:9092/weir [default: that of
+    /// --monitor-config]
     #[arg(long, value_name = "URL")]
     forward: Option<KafkaUrl>,
     /// Use the brokers, the certificates and the password of section `forward` of this file, the

@@ -60,8 +60,8 @@ pub struct MonitorArgs {
     /// Directory for standing queries and their checkpoints [default: /var/lib/weir]
     #[arg(long, value_name = "DIR")]
     state: Option<PathBuf>,
-    /// Forward the rows of standing queries to Kafka, such as kafka://kafka1:9092,kafka2:9092/weir
-    /// [default: not forwarded]
+    /// Forward the rows of standing queries to Kafka, such as kafka://kafka1:9092,kafka2:9092/weir;
+    /// ?topics=shared at its end selects one topic for all queries [default: not forwarded]
     #[arg(long, value_name = "URL", value_parser = forward_url)]
     forward: Option<String>,
     /// Be the agent of the monitor on this host, for the hosts of a site: its queries are answered

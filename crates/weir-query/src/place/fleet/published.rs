@@ -15,6 +15,9 @@ pub const RESERVED: [&str; 7] = [
     "host", "epoch", "sequence", "position", "ts", "requests", "lost",
 ];
 
+/// The field with the name of the rows, where a topic has those of several queries.
+pub const SHARED_QUERY: &str = "query";
+
 /// The column with Flink's event time.
 pub(crate) const EVENT_TIME: &str = "event_time";
 

@@ -256,10 +256,22 @@ fn compare(flink: &mut Flink, monitor: &Monitor, url: &str) {
 #[test]
 fn flink_has_the_answer_of_the_monitor_when_processes_are_killed() {
     let test = "flink_has_the_answer_of_the_monitor_when_processes_are_killed";
+    compare_across_kills(test, "");
+}
+
+#[test]
+fn flink_has_the_answer_of_the_monitor_where_queries_share_a_topic() {
+    let test = "flink_has_the_answer_of_the_monitor_where_queries_share_a_topic";
+    compare_across_kills(test, "?topics=shared");
+}
+
+/// Compares the answers of Flink and of a monitor, which forwards to these topics, after broker and
+/// monitor were killed.
+fn compare_across_kills(test: &str, topics: &str) {
     let Some((mut kafka, mut flink, _turn)) = engines(test, None) else {
         return;
     };
-    let url = format!("kafka://{}/fleet", kafka.address());
+    let url = format!("kafka://{}/fleet{topics}", kafka.address());
     let mut monitor = Monitor::configured(&config(&url, ""));
     let agents = agents(&monitor);
     let forwarded = |monitor: &Monitor| {
@@ -331,6 +343,7 @@ fn a_wrong_url_is_reported_with_its_form() {
         "http://kafka1:9092",
         "kafka://kafka1",
         "kafka://kafka1:9092/a b",
+        "kafka://kafka1:9092?topics=one",
     ] {
         let refused = run(&["monitor", "--forward", url, "--check"]);
         assert_eq!(refused.code, 2, "{}", refused.err);

@@ -62,14 +62,17 @@ fn flink_has_the_answer_of_a_monitor_where_agents_forward_themselves() {
         Ok(found) => found,
         Err(why) => return skipped(test, format!("{why:#}")),
     };
-    let url = format!("kafka://{}/direct", kafka.address());
+    // The topic of a host has the rows of another query, too.
+    let url = format!("kafka://{}/direct?topics=shared", kafka.address());
     let monitor = Monitor::start();
     monitor.place("load", QUERY);
     let file = monitor.home.file("load.csv");
     let watch = monitor.begin(&["fleet", "watch", "load", "--format", "csv", "-o", &file]);
     let home = Scratch::new();
-    let config =
-        format!("[forward]\nto = \"{url}\"\n[[query]]\nname = \"load\"\ntext = \"{QUERY}\"\n");
+    let config = format!(
+        "[forward]\nto = \"{url}\"\n[[query]]\nname = \"load\"\ntext = \"{QUERY}\"\n\
+         [[query]]\nname = \"rows\"\ntext = \"select pdisk as op, sector from IO\"\n"
+    );
     let config = home.write("agent.toml", &config);
     let hosts = ["a", "b.example.org", "c", "d"];
     // What host c does when it is back is compared as well.
