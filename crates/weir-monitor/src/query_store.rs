@@ -42,9 +42,31 @@ pub struct StoredQuery {
     /// The size of its files when it started: until a checkpoint contains it, later content is
     /// written again after a restart.
     pub files: Vec<Position>,
+    /// The files that it had first when it was last restarted, if there were any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub added: Option<AddedFiles>,
+}
+
+/// Files that were added to a query while there was no monitor. Every later checkpoint contains
+/// them, unless they could not be written.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AddedFiles {
+    /// The instant of the checkpoint from which the query continued.
+    pub checkpoint: Nanos,
+    /// Their sizes then.
+    pub files: Vec<Position>,
 }
 
 impl StoredQuery {
+    /// The sizes of files that were added when the query continued from this checkpoint, which is
+    /// still the last one: later content is written again after a restart.
+    pub fn added_at(&self, checkpoint: Nanos) -> &[Position] {
+        match &self.added {
+            Some(added) if added.checkpoint == checkpoint => &added.files,
+            _ => &[],
+        }
+    }
+
     /// True if it is the query that `submit` requests under that name.
     pub fn is_of(&self, name: &str, submit: &Submit) -> bool {
         let same_words = self.query == submit.query && self.script == submit.script;

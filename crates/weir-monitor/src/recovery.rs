@@ -127,6 +127,11 @@ impl Monitor {
         self.recovery.queries.iter().find(|q| q.name == name)
     }
 
+    /// The instant of the checkpoint from which the monitor continued.
+    pub fn continued_from(&self) -> Nanos {
+        self.recovery.instant
+    }
+
     /// Removes the saved state of the standing query `name`, which was replaced by another query.
     pub fn forget_saved(&mut self, name: &str) {
         self.recovery.queries.retain(|query| query.name != name);

@@ -15,9 +15,9 @@ use weir_wire::{Principal, Refusal, Submit};
 
 use super::files::{FileSink, path_of};
 use super::publish::PublisherLimits;
-use super::query_store::{QueryStore, StoredQuery};
+use super::query_store::{AddedFiles, QueryStore, StoredQuery};
 use super::question::Prepared;
-use super::state::Position;
+use super::state::{Position, SavedQuery};
 use super::view_store::ViewStore;
 use super::{Monitor, Publisher, StateError};
 use crate::config::{MonitorConfig, MonitorLimits, SinkEntry, StandingEntry};
@@ -460,23 +460,27 @@ impl Registry {
         let strategy = prepared.cut.strategy;
         let saved = monitor.saved(&wanted.name).filter(|_| standing);
         let rows = saved.map_or(0, |saved| saved.rows);
-        let positions = match saved {
-            Some(saved) => &saved.positions[..],
-            None => before.as_ref().map_or(&[][..], |kept| &kept.files),
+        let checkpoint = monitor.continued_from();
+        let of_before = |sizes: fn(&StoredQuery, Nanos) -> &[Position]| {
+            let sizes = before.as_ref().map(|kept| sizes(kept, checkpoint));
+            sizes.unwrap_or_default()
         };
-        let mut files = self.files(&wanted, &prepared, positions)?;
-        if saved.is_some() {
-            files.iter_mut().for_each(FileSink::begin_with_content);
-        }
-        let is_continued = saved.is_some();
+        let positions = match saved {
+            Some(saved) => [&saved.positions, of_before(StoredQuery::added_at)].concat(),
+            None => of_before(|kept, _| &kept.files).to_vec(),
+        };
+        let mut files = self.files(&wanted, &prepared, &positions)?;
+        let added = saved.and_then(|saved| added_files(&mut files, saved, checkpoint));
+        let (is_continued, is_first) = (saved.is_some(), before.is_none());
         let mut at_start = || files.iter_mut().filter_map(FileSink::position).collect();
         let kept = match before {
             // It has failed before.
             Some(before) if before.files.is_empty() && !is_continued => StoredQuery {
                 files: at_start(),
+                added,
                 ..before
             },
-            Some(before) => before,
+            Some(before) => StoredQuery { added, ..before },
             None => StoredQuery {
                 name: wanted.name.clone(),
                 query: wanted.submit.query.clone(),
@@ -488,17 +492,17 @@ impl Registry {
                 streams: prepared.streams.clone(),
                 since: now,
                 files: at_start(),
+                added,
             },
         };
         let since = kept.since;
-        let is_new = standing && !self.book.kept().contains(&kept);
-        if is_new {
+        if standing && !self.book.kept().contains(&kept) {
             self.book.keep(kept).map_err(world)?;
         }
         let publisher = Publisher::new(prepared.answer, self.publisher_limits(), files);
         let publisher = publisher.after_rows(rows);
         let started = monitor.start(&wanted.name, &prepared.cut, standing, publisher, now);
-        if started.is_err() && is_new {
+        if started.is_err() && standing && is_first {
             // A rejected query must not run after a restart.
             self.book.remove_stored(&wanted.name).map_err(world)?;
         }
@@ -623,6 +627,20 @@ impl Entry {
     pub fn owner(&self) -> &str {
         self.owner.as_deref().unwrap_or("the configuration")
     }
+}
+
+/// The files of a query that continues from a checkpoint which does not contain them. A new file
+/// begins with the content of its relation.
+fn added_files(
+    files: &mut [FileSink],
+    saved: &SavedQuery,
+    checkpoint: Nanos,
+) -> Option<AddedFiles> {
+    files.iter_mut().for_each(FileSink::begin_with_content);
+    let is_saved = |file: &&mut FileSink| saved.positions.iter().any(|p| p.path == file.path());
+    let added = files.iter_mut().filter(|file| !is_saved(file));
+    let files: Vec<Position> = added.filter_map(FileSink::position).collect();
+    (!files.is_empty()).then_some(AddedFiles { checkpoint, files })
 }
 
 fn unknown(name: &str) -> Refusal {

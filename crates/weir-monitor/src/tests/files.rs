@@ -27,16 +27,23 @@ fn open(directory: &Path, config: &MonitorConfig) -> (Monitor, Registry) {
     (monitor, registry)
 }
 
+/// The configuration of a query with these files.
+fn config(directory: &Directory, files: &[&str]) -> MonitorConfig {
+    let mut text = "[[query]]\nname = \"count\"\ntext = \"select count(*) from IO\"\n".to_owned();
+    for file in files {
+        text += &format!("[[query.sink]]\nfile = \"{file}\"\nformat = \"delta\"\n");
+    }
+    let config: MonitorConfig = parse("m.toml", &text).expect("a configuration");
+    MonitorConfig {
+        state: directory.path().to_owned(),
+        ..config
+    }
+}
+
 impl Files {
     fn new() -> Files {
         let directory = Directory::new();
-        let text = "[[query]]\nname = \"count\"\ntext = \"select count(*) from IO\"\n\
-                    [[query.sink]]\nfile = \"count.delta\"\nformat = \"delta\"\n";
-        let config: MonitorConfig = parse("m.toml", text).expect("a configuration");
-        let config = MonitorConfig {
-            state: directory.path().to_owned(),
-            ..config
-        };
+        let config = config(&directory, &["count.delta"]);
         let (monitor, registry) = open(directory.path(), &config);
         Files {
             directory,
@@ -46,11 +53,39 @@ impl Files {
         }
     }
 
+    /// The monitor is killed and starts again, with these files of the query.
+    fn restart_with(self, files: &[&str]) -> Files {
+        drop((self.monitor, self.registry));
+        let config = config(&self.directory, files);
+        let (monitor, registry) = open(self.directory.path(), &config);
+        Files {
+            config,
+            monitor,
+            registry,
+            ..self
+        }
+    }
+
     /// Appends a row to the file.
     fn append(&self) {
-        let path = self.directory.path().join("count.delta");
+        self.append_to("count.delta");
+    }
+
+    fn append_to(&self, file: &str) {
+        let path = self.directory.path().join(file);
         let text = fs::read_to_string(&path).expect("the query has a file");
         fs::write(&path, text + ROW).expect("a temporary directory");
+    }
+
+    /// How many rows are in a file.
+    fn rows_of(&self, file: &str) -> usize {
+        let text = fs::read_to_string(self.directory.path().join(file));
+        text.expect("the query has a file").matches(ROW).count()
+    }
+
+    /// A file that the query does not have has a row.
+    fn append_new(&self, file: &str) {
+        fs::write(self.directory.path().join(file), ROW).expect("a temporary directory");
     }
 
     /// Whether the row is in the file after another start of the monitor, which was killed.
@@ -67,6 +102,38 @@ fn rows_of_a_query_without_a_checkpoint_are_written_again() {
     let files = Files::new();
     files.append();
     assert!(!files.has_row_after_restart());
+}
+
+#[test]
+fn rows_of_an_added_file_are_written_again_until_a_checkpoint_has_it() {
+    for had_rows in [false, true] {
+        let both = ["count.delta", "more.delta"];
+        let mut files = Files::new();
+        files.monitor.save_and_wait(START);
+        if had_rows {
+            // It is from another query.
+            files.append_new("more.delta");
+        }
+        let before = usize::from(had_rows);
+        let mut files = files.restart_with(&both);
+        files.append_to("more.delta");
+        assert_eq!(files.rows_of("more.delta"), before + 1);
+        for _ in 0..2 {
+            files = files.restart_with(&both);
+            assert_eq!(files.rows_of("more.delta"), before, "without a checkpoint");
+            files.append_to("more.delta");
+        }
+        files.monitor.save_and_wait(START);
+        files.append_to("more.delta");
+        let files = files.restart_with(&both);
+        assert_eq!(files.rows_of("more.delta"), before + 1, "with a checkpoint");
+        // What is no longer a file of the query keeps its rows, also when it is one again.
+        let mut files = files.restart_with(&both[..1]);
+        files.monitor.save_and_wait(START);
+        files.append_to("more.delta");
+        let files = files.restart_with(&both);
+        assert_eq!(files.rows_of("more.delta"), before + 2, "a file of another");
+    }
 }
 
 #[test]
