@@ -19,6 +19,7 @@ pub mod job;
 pub mod placement;
 mod rest;
 pub mod results;
+pub mod sources;
 
 pub use gateway::{FlinkAddress, FlinkError, FlinkSession};
 pub use job::FlinkJob;

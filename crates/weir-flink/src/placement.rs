@@ -8,8 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use weir_forward::{
-    BrokerError, BrokerReader, PartitionBatch, ReadRecord, descriptions_topic, fleet_topic,
-    instant_of,
+    BrokerError, BrokerReader, PartitionBatch, ReadRecord, descriptions_topic, instant_of,
+    shared_prefix,
 };
 use weir_model::{NANOS_PER_SECOND, Nanos};
 use weir_query::flink::{FlinkQuery, ResultTable, ZONE};
@@ -18,7 +18,8 @@ use weir_runtime::failure::Failure;
 use crate::gateway::{FlinkAddress, FlinkError, FlinkSession};
 use crate::job::FlinkJob;
 use crate::rest::{FlinkRest, FlinkSlots};
-use crate::results::{JobDescription, window_ends};
+use crate::results::{JobDescription, descriptions, window_ends};
+use crate::sources::{SourceTopics, has_all_rows, shares_topics};
 
 /// How long to wait for the tasks of a job that was started.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
@@ -44,14 +45,6 @@ const MILLISECOND: Nanos = 1_000_000;
 
 /// The option of a source where it begins.
 const STARTUP: &str = "scan.startup.mode";
-
-/// The option of a source with its topics, and the one with a pattern of their names.
-pub const TOPIC: &str = "topic";
-/// See [`TOPIC`].
-pub const TOPIC_PATTERN: &str = "topic-pattern";
-
-/// What stands for the topic of a table in these options.
-pub const STREAM: &str = "{stream}";
 
 /// How long before the first window of a job its messages begin, for agents with other clocks.
 const CLOCKS: Nanos = 60 * NANOS_PER_SECOND;
@@ -109,8 +102,12 @@ impl JobSpec {
 
     /// The topics that it reads.
     fn source_topics(&self) -> SourceTopics {
-        let streams = self.flink.tables.iter().map(|table| table.stream.as_str());
-        SourceTopics::of(&self.sources, streams)
+        SourceTopics::of_query(&self.flink, &self.sources)
+    }
+
+    /// Whether its topics have rows of other queries.
+    fn shares_topics(&self) -> bool {
+        shares_topics(&self.flink)
     }
 
     /// A number of what the job computes: another query has another one.
@@ -121,55 +118,6 @@ impl JobSpec {
         }
         format!("{:08x}", crc32fast::hash(text.as_bytes()))
     }
-}
-
-/// The topics that a job reads.
-#[derive(Debug, PartialEq, Eq)]
-enum SourceTopics {
-    /// These.
-    Named(BTreeSet<String>),
-    /// Those of hosts: all whose names begin with one of these.
-    Beginning(BTreeSet<String>),
-}
-
-impl SourceTopics {
-    /// Those that the options of the tables state, for the topics of `streams`.
-    fn of<'a>(
-        options: &[(String, String)],
-        streams: impl Iterator<Item = &'a str>,
-    ) -> SourceTopics {
-        let stated = |option: &str| {
-            let mut stated = options.iter().rev();
-            let found = stated.find(|(key, _)| key == option);
-            found.map(|(_, topics)| topics.as_str())
-        };
-        if let Some(pattern) = stated(TOPIC_PATTERN) {
-            let beginning = |stream: &str| {
-                let of_fleet = fleet_topic(pattern).unwrap_or(STREAM);
-                format!("{}.", of_fleet.replace(STREAM, stream))
-            };
-            return SourceTopics::Beginning(streams.map(beginning).collect());
-        }
-        let all = stated(TOPIC).unwrap_or_default();
-        let lists = streams.map(|stream| all.replace(STREAM, stream));
-        let lists: BTreeSet<String> = lists.collect();
-        let topics = lists.iter().flat_map(|list| list.split(';'));
-        let topics = topics.filter(|topic| !topic.is_empty());
-        SourceTopics::Named(topics.map(str::to_owned).collect())
-    }
-}
-
-/// Whether partitions have all rows since `since`, of which each has kept the messages from its
-/// first one in `kept` on (its number and its instant). The first result was that of `first`: a
-/// topic that begins later is another one than that of the job before. A topic of a host may begin
-/// later, but not those of all hosts.
-fn has_all_rows(kept: &[(i64, Nanos)], of_hosts: bool, first: Nanos, since: Nanos) -> bool {
-    let is_early = |instant: Nanos| instant <= since || instant <= first;
-    let is_whole = |&(offset, instant): &(i64, Nanos)| {
-        instant <= since || offset == 0 && (of_hosts || instant <= first)
-    };
-    let is_another = of_hosts && !kept.is_empty() && !kept.iter().any(|(_, at)| is_early(*at));
-    !is_another && kept.iter().all(is_whole)
 }
 
 /// Where jobs are placed.
@@ -332,7 +280,9 @@ impl JobPlacement<'_> {
                 kept.extend(self.first_kept(&topic, partition)?);
             }
         }
-        let is_complete = has_all_rows(&kept, of_hosts, first, from - spec.window);
+        // A topic of all queries may be older than the rows of this one.
+        let is_another = spec.shares_topics() && !self.has_read(spec)?;
+        let is_complete = !is_another && has_all_rows(&kept, of_hosts, first, from - spec.window);
         Ok(Some(match is_complete {
             true => ContinuedResults { from, is_complete },
             // What was written before has rows that Kafka has no more.
@@ -341,6 +291,13 @@ impl JobPlacement<'_> {
                 is_complete,
             },
         }))
+    }
+
+    /// Whether the job before has read the same rows.
+    fn has_read(&mut self, spec: &JobSpec) -> Result<bool, Failure> {
+        let results = &spec.result.name;
+        let before = retried(|| JobDescription::find(self.reader, self.prefix, results))?;
+        Ok(before.is_some_and(|before| before.sources == spec.description.sources))
     }
 
     /// Those of these topics that exist, with the numbers of their partitions.
@@ -386,7 +343,7 @@ impl JobPlacement<'_> {
                     partitions += self.await_source(existing, || {
                         format!(
                             "there is no topic `{topic}`: the monitor does not forward this query \
-                             to this Kafka (`weir monitor --forward`), or it was placed there with \
+                             to this URL (`weir monitor --forward`), or it was placed there with \
                              another --place"
                         )
                     })?;
@@ -401,12 +358,15 @@ impl JobPlacement<'_> {
                     partitions += self.await_source(of_hosts, || {
                         format!(
                             "no topic begins with `{prefix}`: no agent forwards this query to this \
-                             Kafka (`weir agent --forward`), or agents have it with another \
+                             URL (`weir agent --forward`), or agents have it with another \
                              placement strategy"
                         )
                     })?;
                 }
             }
+        }
+        if spec.shares_topics() {
+            self.check_rows(spec)?;
         }
         if partitions > 0 && spec.parallelism > partitions {
             return Err(Failure::words(format_args!(
@@ -414,6 +374,26 @@ impl JobPlacement<'_> {
                  partition has no watermarks",
                 spec.parallelism
             )));
+        }
+        Ok(())
+    }
+
+    /// Waits until the rows that a job reads in topics of all queries are described.
+    fn check_rows(&mut self, spec: &JobSpec) -> Result<(), Failure> {
+        for key in &spec.description.sources {
+            let topic = key.split('/').next().unwrap_or_default();
+            let prefix = shared_prefix(topic).unwrap_or(self.prefix).to_owned();
+            let description = |reader: &mut dyn BrokerReader| {
+                let found = descriptions(reader, &prefix, key)?;
+                Ok((!found.is_empty()).then_some(0))
+            };
+            self.await_source(description, || {
+                format!(
+                    "`{topic}` has no rows of this query: it is not forwarded to this URL \
+                     (`--forward` of the monitor or of agents), or there with another placement \
+                     strategy"
+                )
+            })?;
         }
         Ok(())
     }
@@ -586,52 +566,4 @@ pub fn failure(error: FlinkError) -> Failure {
 /// As a failure of a command.
 pub fn at_kafka(error: BrokerError) -> Failure {
     Failure::world(format_args!("Kafka: {error}"))
-}
-
-#[cfg(test)]
-mod tests {
-    use weir_forward::host_topics;
-
-    use super::*;
-
-    #[test]
-    fn the_topics_of_a_job_are_those_of_its_options() {
-        let of = |options: &[(&str, &str)]| {
-            let options = options
-                .iter()
-                .map(|(key, value)| ((*key).into(), (*value).into()));
-            SourceTopics::of(&options.collect::<Vec<_>>(), ["w.a.1", "w.b.2"].into_iter())
-        };
-        let set = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
-        let named = SourceTopics::Named(set(&["w.a.1", "w.b.2"]));
-        assert_eq!(of(&[("topic", "{stream}")]), named);
-        let listed = SourceTopics::Named(set(&["x.1", "y.1"]));
-        assert_eq!(of(&[("topic", "{stream}"), ("topic", "x.1;y.1")]), listed);
-        let of_hosts = host_topics(STREAM);
-        let beginning = SourceTopics::Beginning(set(&["w.a.1.", "w.b.2."]));
-        assert_eq!(of(&[("topic-pattern", &of_hosts)]), beginning);
-        assert_eq!(of(&[("topic-pattern", "w\\.[ab].*")]), beginning);
-        let shared = SourceTopics::Named(set(&["w.all.rows"]));
-        assert_eq!(of(&[("topic", "w.all.rows")]), shared);
-        let of_hosts = host_topics("w.all.rows");
-        let beginning = SourceTopics::Beginning(set(&["w.all.rows."]));
-        assert_eq!(of(&[("topic-pattern", &of_hosts)]), beginning);
-    }
-
-    #[test]
-    fn rows_are_missing_where_kafka_has_deleted_them_or_another_topic_has_them() {
-        // The first result is that of 100; the rows since 500 are needed.
-        let has_all = |kept: &[(i64, Nanos)], of_hosts| has_all_rows(kept, of_hosts, 100, 500);
-        for of_hosts in [false, true] {
-            assert!(has_all(&[], of_hosts));
-            assert!(has_all(&[(0, 99), (7, 500)], of_hosts));
-            assert!(!has_all(&[(0, 99), (7, 501)], of_hosts), "deleted");
-            assert!(!has_all(&[(0, 501), (0, 502)], of_hosts), "another topic");
-        }
-        assert!(!has_all(&[(0, 99), (0, 501)], false));
-        assert!(
-            has_all(&[(0, 99), (0, 501)], true),
-            "a host that has joined"
-        );
-    }
 }

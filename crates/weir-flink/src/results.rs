@@ -1,6 +1,6 @@
 //! [`JobResults`]: the rows that a job has written to Kafka, each once.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -47,6 +47,9 @@ pub struct JobDescription {
     pub text: String,
     /// The columns of the rows, after the end of the window.
     pub columns: Vec<ResultColumn>,
+    /// What the job reads: topics, and the names of rows in topics of all queries.
+    #[serde(default)]
+    pub sources: BTreeSet<String>,
 }
 
 /// A column of the rows.
@@ -101,20 +104,9 @@ impl JobDescription {
         prefix: &str,
         results: &str,
     ) -> Result<Option<JobDescription>, BrokerError> {
-        let topic = descriptions_topic(prefix);
-        if reader.existing(&topic)?.is_none() {
-            return Ok(None);
-        }
-        let mut last = None;
-        let (first, end) = reader.offsets(&topic, 0)?;
-        scan(reader, (&topic, 0), first..end, |record| {
-            if record.key == results.as_bytes()
-                && let Ok(description) = serde_json::from_slice(&record.value)
-            {
-                last = Some(description);
-            }
-        })?;
-        Ok(last)
+        let found = descriptions(reader, prefix, results)?;
+        let mut valid = found.iter().rev();
+        Ok(valid.find_map(|record| serde_json::from_slice(&record.value).ok()))
     }
 
     /// The description of the rows as output: rows of a stream at the end of their window.
@@ -130,6 +122,29 @@ impl JobDescription {
             raw,
         }
     }
+}
+
+/// The descriptions with this key that Kafka has, in order.
+///
+/// # Errors
+/// If the brokers cannot be reached.
+pub fn descriptions(
+    reader: &mut dyn BrokerReader,
+    prefix: &str,
+    key: &str,
+) -> Result<Vec<BrokerRecord>, BrokerError> {
+    let topic = descriptions_topic(prefix);
+    let mut found = Vec::new();
+    if reader.existing(&topic)?.is_none() {
+        return Ok(found);
+    }
+    let (first, end) = reader.offsets(&topic, 0)?;
+    scan(reader, (&topic, 0), first..end, |record| {
+        if record.key == key.as_bytes() {
+            found.push(record.clone());
+        }
+    })?;
+    Ok(found)
 }
 
 /// Calls `found` with the records of a part of a partition.
@@ -469,6 +484,7 @@ mod tests {
             query: "load".into(),
             text: "select ..".into(),
             columns: vec![column("vm", Type::Text), column("n", Type::Int)],
+            sources: BTreeSet::new(),
         }
     }
 

@@ -9,7 +9,7 @@ use weir_runtime::config::{Fault, Size, Time};
 use weir_runtime::failure::Failure;
 
 use crate::BrokerReader;
-use crate::names::shared_topic;
+use crate::names::TopicUse;
 use crate::topic::RETENTION;
 
 /// The part of the names of all topics that a URL without a path has.
@@ -131,27 +131,6 @@ pub struct KafkaUrl {
     pub prefix: String,
     /// Which topics have the rows of queries.
     pub topics: TopicUse,
-}
-
-/// Which topics have the rows of queries (`?topics=query`, `?topics=shared`).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum TopicUse {
-    /// Each query has its own.
-    #[default]
-    PerQuery,
-    /// All queries have the same.
-    Shared,
-}
-
-impl TopicUse {
-    /// The topic of rows, where the names of all topics begin with `prefix`; `name` is that of the
-    /// rows, and of a topic of their own.
-    pub fn topic(self, prefix: &str, name: &str) -> String {
-        match self {
-            TopicUse::PerQuery => name.to_owned(),
-            TopicUse::Shared => shared_topic(prefix),
-        }
-    }
 }
 
 impl FromStr for KafkaUrl {

@@ -2,8 +2,8 @@
 //!
 //! In a topic of one query it is Avro (1.12, "Binary encoding") without header, in which every
 //! field is a union with null: one schema describes all messages. A topic of several queries has no
-//! such schema. Its messages are JSON: the fields of every message, then `query`, the name of the
-//! rows, then one member with this name, whose members are the columns. So a reader that declares
+//! such schema. Its messages are JSON: the fields of every message, `query`, the name of the rows,
+//! and one member with this name, whose members are the columns. So a reader that declares
 //! the member of one query ignores the columns of others, whatever their types are. A state is
 //! text in base64 (RFC 4648, section 4); a number that JSON does not have is the text `NaN`,
 //! `Infinity` or `-Infinity`; what is NULL is absent.

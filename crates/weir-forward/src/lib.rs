@@ -29,7 +29,7 @@ pub mod sender;
 pub mod spool;
 mod topic;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -41,12 +41,12 @@ use weir_query::plan::Plan;
 use weir_runtime::failure::Failure;
 
 pub use broker::{Broker, BrokerError, BrokerReader, BrokerRecord, PartitionBatch, ReadRecord};
-pub use config::{ForwardConfig, ForwardedQuery, KafkaUrl, TopicUse};
+pub use config::{ForwardConfig, ForwardedQuery, KafkaUrl};
 pub use form::instant_of;
 pub use message::{TargetPartition, TopicMessage};
 pub use names::{
-    descriptions_topic, fleet_topic, host_topic, host_topics, results_topic, shared_topic,
-    topic_name,
+    TopicUse, description_key, descriptions_topic, fleet_topic, host_topic, host_topics,
+    results_topic, shared_prefix, topic_name,
 };
 pub use rows::{RowOrigin, TopicRows};
 pub use sender::{SenderState, SenderStatus};
@@ -69,8 +69,6 @@ struct ForwardedRows {
     description: TopicMessage,
     /// The watermark when the description was sent last.
     described_at: Option<Nanos>,
-    /// The last watermark in its topic.
-    watermark: Nanos,
     /// Rows that could not be encoded were reported.
     has_warned: bool,
 }
@@ -110,6 +108,8 @@ pub struct Forwarder {
     host: Option<String>,
     /// By the names of the rows.
     forwarded: BTreeMap<String, ForwardedRows>,
+    /// The last watermark in each topic.
+    watermarks: BTreeMap<String, Nanos>,
     spool: ForwardSpool,
     sender: Arc<SenderState>,
     thread: Option<JoinHandle<()>>,
@@ -168,6 +168,7 @@ impl Forwarder {
             topics: TopicUse::PerQuery,
             host: None,
             forwarded: BTreeMap::new(),
+            watermarks: BTreeMap::new(),
             spool,
             sender,
             thread: Some(thread),
@@ -196,7 +197,7 @@ impl Forwarder {
     /// # Errors
     /// Why they cannot be forwarded: a clause without full stop.
     pub fn add(&mut self, query: &str, number: usize, fragment: &Plan) -> Result<String, String> {
-        let name = topic_name(&self.prefix, query, number, fragment);
+        let name = self.topics.rows(&self.prefix, query, number, fragment);
         let of_fleet = self.topics.topic(&self.prefix, &name);
         let topic = match &self.host {
             Some(host) => host_topic(&of_fleet, host),
@@ -215,7 +216,7 @@ impl Forwarder {
         let description = TopicMessage {
             topic: descriptions_topic(&self.prefix),
             partition: TargetPartition::Of(0),
-            key: name.clone().into_bytes(),
+            key: description_key(&of_fleet, &name).into_bytes(),
             value: described.to_string().into_bytes(),
             requests: 0,
         };
@@ -223,7 +224,6 @@ impl Forwarder {
             rows,
             description,
             described_at: None,
-            watermark: Nanos::MIN,
             has_warned: false,
         };
         self.forwarded.insert(name.clone(), forwarded);
@@ -239,6 +239,9 @@ impl Forwarder {
     /// Ends the forwarding of rows.
     pub fn remove(&mut self, name: &str) {
         self.forwarded.remove(name);
+        let topics = || self.forwarded.values().map(|f| f.rows.topic());
+        self.watermarks
+            .retain(|topic, _| topics().any(|of| of == topic));
     }
 
     /// Forwards some of the rows with this name.
@@ -272,19 +275,18 @@ impl Forwarder {
             None => DESCRIPTION_EVERY,
         };
         let mut due = Vec::new();
-        // Rows of several names may have one topic.
-        let mut marked = BTreeSet::new();
         for forwarded in self.forwarded.values_mut() {
             let described = forwarded.described_at;
             if described.is_none_or(|at| watermark.saturating_sub(at) >= describe_every) {
                 forwarded.described_at = Some(watermark);
                 due.push(Ok(forwarded.description.clone()));
             }
-            if watermark.saturating_sub(forwarded.watermark) >= WATERMARK_EVERY {
-                forwarded.watermark = watermark;
-                if marked.insert(forwarded.rows.topic().to_owned()) {
-                    due.push(forwarded.rows.watermark(watermark, lost));
-                }
+            // Rows of several names may have one topic.
+            let topic = forwarded.rows.topic();
+            let last = self.watermarks.get(topic).copied().unwrap_or(Nanos::MIN);
+            if watermark.saturating_sub(last) >= WATERMARK_EVERY {
+                self.watermarks.insert(topic.to_owned(), watermark);
+                due.push(forwarded.rows.watermark(watermark, lost));
             }
         }
         for message in due {

@@ -13,21 +13,70 @@ const LITERAL: &str = r"\Q";
 /// See [`LITERAL`].
 const OF_ANY_HOST: &str = r".\E.+";
 
-/// The name of the topic for the rows of fragment `number` of `query`. It depends on the fragment
-/// and on its columns: a changed query has another topic, because its rows are others.
+/// What follows the prefix in the name of a topic of all queries. No topic of a query has this
+/// name: the names of these end differently.
+const OF_ALL_QUERIES: &str = ".all.rows";
+
+/// The longest name of rows in a topic of all queries. It does not depend on the prefix: monitors
+/// with different prefixes have the same names.
+const ROWS_NAME_MAX: usize = 80;
+
+/// Which topics have the rows of queries (`?topics=query`, `?topics=shared`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TopicUse {
+    /// Each query has its own.
+    #[default]
+    PerQuery,
+    /// All queries have the same.
+    Shared,
+}
+
+impl TopicUse {
+    /// The name of the rows of fragment `number` of `query`. It depends on the fragment and on its
+    /// columns: a changed query has another one, because its rows are others. A topic of their own
+    /// has this name.
+    pub fn rows(self, prefix: &str, query: &str, number: usize, fragment: &Plan) -> String {
+        match self {
+            TopicUse::PerQuery => topic_name(prefix, query, number, fragment),
+            TopicUse::Shared => named(query, &identity(query, number, fragment), ROWS_NAME_MAX),
+        }
+    }
+
+    /// The topic of the rows with this name, where the names of all topics begin with `prefix`.
+    pub fn topic(self, prefix: &str, rows: &str) -> String {
+        match self {
+            TopicUse::PerQuery => rows.to_owned(),
+            TopicUse::Shared => format!("{prefix}{OF_ALL_QUERIES}"),
+        }
+    }
+}
+
+/// The name of the topic for the rows of fragment `number` of `query`, which has no others.
 pub fn topic_name(prefix: &str, query: &str, number: usize, fragment: &Plan) -> String {
+    topic_of(prefix, query, &identity(query, number, fragment))
+}
+
+/// The end of the name of rows, a number of what they are.
+fn identity(query: &str, number: usize, fragment: &Plan) -> String {
     let mut identity = format!("{query}\n{number}\n{fragment}");
     for field in &fragment.schema.fields {
         identity += &format!("\n{} {}", field.name, field.ty);
     }
-    let end = format!(".{:08x}", crc32fast::hash(identity.as_bytes()));
-    topic_of(prefix, query, &end)
+    format!(".{:08x}", crc32fast::hash(identity.as_bytes()))
 }
 
-/// The name of the topic for the rows of all queries, where they share one. No topic of a query has
-/// it: the names of these end differently.
-pub fn shared_topic(prefix: &str) -> String {
-    format!("{prefix}.all.rows")
+/// The first part of the names of all topics, of a topic of all queries.
+pub fn shared_prefix(topic: &str) -> Option<&str> {
+    topic.strip_suffix(OF_ALL_QUERIES)
+}
+
+/// The key of the description of rows. A description of the same rows in another topic is another
+/// one.
+pub fn description_key(topic: &str, rows: &str) -> String {
+    match topic == rows {
+        true => rows.to_owned(),
+        false => format!("{topic}/{rows}"),
+    }
 }
 
 /// The name of the topic for the rows of one host, where hosts have topics of their own; `topic` is
@@ -80,9 +129,15 @@ pub fn results_topic(prefix: &str, query: &str) -> String {
 }
 
 fn topic_of(prefix: &str, query: &str, end: &str) -> String {
+    let room = NAME_MAX - HOST_MAX - prefix.len() - 1;
+    format!("{prefix}.{}", named(query, end, room))
+}
+
+/// The name of a query in the characters of topics, shortened, with this end.
+fn named(query: &str, end: &str, length_max: usize) -> String {
     let is_valid = |c: char| c.is_ascii_alphanumeric() || "_-".contains(c);
     let plain = |c: char| if is_valid(c) { c } else { '_' };
     let mut name: String = query.chars().map(plain).collect();
-    name.truncate(NAME_MAX - HOST_MAX - prefix.len() - 1 - end.len());
-    format!("{prefix}.{name}{end}")
+    name.truncate(length_max - end.len());
+    name + end
 }

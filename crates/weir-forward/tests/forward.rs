@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use weir_forward::{
     Broker, BrokerError, BrokerRecord, Forwarder, PartitionBatch, RowOrigin, TopicRows, TopicUse,
-    fleet_topic, host_topic, host_topics, instant_of, topic_name,
+    description_key, fleet_topic, host_topic, host_topics, instant_of, shared_prefix, topic_name,
 };
 use weir_model::{Batch, Catalog, Column, ColumnBuilder, NANOS_PER_SECOND, Type, Value};
 use weir_query::place::fleet::{CutOptions, Fragment, PlacementStrategy, cut};
@@ -293,6 +293,10 @@ fn queries_share_a_topic() {
             .collect();
         let members = described.iter().map(|d| d["member"].as_str().unwrap());
         assert_eq!(members.collect::<Vec<_>>(), [&*load, &*slow], "{host:?}");
+        let keys = [&load, &slow].map(|rows| description_key("t.all.rows", rows));
+        let found = stored[&("t.queries".to_owned(), 0)].iter();
+        let found = found.map(|record| String::from_utf8(record.key.clone()).unwrap());
+        assert_eq!(found.collect::<Vec<_>>(), keys);
         for description in &described {
             assert_eq!(description["topic"], "t.all.rows");
             let topics = description.get("topics").and_then(|topics| topics.as_str());
@@ -300,6 +304,24 @@ fn queries_share_a_topic() {
             assert_eq!(of_fleet, host.map(|_| "t.all.rows"));
         }
     }
+}
+
+#[test]
+fn rows_in_shared_topics_have_the_same_names_whatever_the_prefix() {
+    let of = fragment("select bytes from IO", PlacementStrategy::Rows);
+    for query in ["load", "load of all", &"q".repeat(300)] {
+        let [short, long] = ["w".to_owned(), "p".repeat(100)]
+            .map(|prefix| TopicUse::Shared.rows(&prefix, query, 0, &of.plan));
+        assert_eq!(short, long);
+        assert!(!short.starts_with("w.") && short.len() <= 80, "{short}");
+        let other = TopicUse::Shared.rows("w", query, 1, &of.plan);
+        assert_ne!(short, other, "of another fragment");
+        let own = TopicUse::PerQuery.rows("w", query, 0, &of.plan);
+        assert_eq!(description_key(&own, &own), own);
+    }
+    let topic = TopicUse::Shared.topic("east.1", "load.1");
+    assert_eq!(shared_prefix(&topic), Some("east.1"));
+    assert_eq!(shared_prefix("east.load.1"), None);
 }
 
 #[test]

@@ -186,12 +186,12 @@ impl FlinkTable {
             let ty = message_type(*ty).expect("checked when it was added");
             format!("{} {ty}", quoted(name))
         };
-        let (fields, own) = match self.topic() {
+        let (fields, own) = match self.content() {
             TopicContent::OneFragment => (&self.columns[..], &[][..]),
             TopicContent::Several => self.columns.split_at(RESERVED.len()),
         };
         let mut types: Vec<String> = fields.iter().map(typed).collect();
-        if self.topic() == TopicContent::Several {
+        if self.content() == TopicContent::Several {
             types.push(typed(&(SHARED_QUERY.to_owned(), Type::Text)));
         }
         // A row of Flink has at least one field.
@@ -205,7 +205,8 @@ impl FlinkTable {
             .collect()
     }
 
-    fn topic(&self) -> TopicContent {
+    /// What its topic has.
+    pub fn content(&self) -> TopicContent {
         let published = self.published.as_ref();
         published.map_or(TopicContent::OneFragment, |published| published.topic)
     }

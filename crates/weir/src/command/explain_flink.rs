@@ -1,8 +1,8 @@
 //! `weir explain --flink`: a query in Flink SQL.
 
 use serde_json::json;
-use weir_flink::placement::{STREAM, TOPIC, TOPIC_PATTERN};
-use weir_forward::{KafkaUrl, TopicUse, host_topics, topic_name};
+use weir_flink::sources::{STREAM, TOPIC, TOPIC_PATTERN};
+use weir_forward::{KafkaUrl, TopicUse, host_topics};
 use weir_query::Plan;
 use weir_query::flink::{
     FlinkQuery, FlinkTable, TopicContent, Untranslatable, ZONE, translate, translate_published,
@@ -80,7 +80,7 @@ pub fn of_forwarded(
     let strategy = place.map(str::parse).transpose().map_err(Failure::words)?;
     let cut = cut_published(plan, strategy).map_err(Failure::words)?;
     let fragments = cut.fragments.iter().enumerate();
-    let names = fragments.map(|(at, of)| topic_name(&url.prefix, name, at, &of.plan));
+    let names = fragments.map(|(at, of)| url.topics.rows(&url.prefix, name, at, &of.plan));
     let names: Vec<String> = names.collect();
     let of_fleet = url.topics.topic(&url.prefix, STREAM);
     let of_hosts = host_topics(&of_fleet);

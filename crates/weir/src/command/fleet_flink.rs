@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use serde_json::{Value, json};
-use weir_flink::placement::{TOPIC_PATTERN, at_kafka, failure};
+use weir_flink::placement::{at_kafka, failure};
+use weir_flink::sources::{TOPIC_PATTERN, source_names};
 use weir_flink::{
     FlinkAddress, FlinkJob, FlinkSession, JobDescription, JobPlacement, JobResults, JobSpec,
     JobStart, PlacedJob, ResultColumn,
@@ -334,6 +335,7 @@ fn spec(
             query: name.to_owned(),
             text: text.to_owned(),
             columns: columns.collect(),
+            sources: source_names(&flink, &sources),
         },
         jar: job.flink_jar.clone(),
         window: longest_window(plan),

@@ -22,15 +22,18 @@ fn of_all_groups() -> &'static str {
 
 /// A monitor that forwards to a broker, and a cluster with one slot.
 struct Engines {
-    kafka: Kafka,
+    _kafka: Kafka,
     flink: FlinkCluster,
     monitor: Monitor,
+    /// Where the monitor forwards to.
+    url: String,
     /// Dropped last.
     _turn: FlinkTurn,
 }
 
 impl Engines {
-    fn start(test: &str) -> Option<Engines> {
+    /// With these topics of the monitor.
+    fn start(test: &str, topics: &str) -> Option<Engines> {
         let turn = FlinkTurn::wait();
         let found = Kafka::start(None).and_then(|kafka| Ok((kafka, FlinkCluster::start(1)?)));
         let (kafka, flink) = match found {
@@ -40,20 +43,28 @@ impl Engines {
                 return None;
             }
         };
-        let config = format!("[forward]\nto = \"kafka://{}/fleet\"\n", kafka.address());
+        let url = format!("kafka://{}/fleet{topics}", kafka.address());
+        let config = format!("[forward]\nto = \"{url}\"\n");
         Some(Engines {
             monitor: Monitor::configured(&config),
-            kafka,
+            _kafka: kafka,
             flink,
+            url,
             _turn: turn,
         })
     }
 
     /// The options that select Flink.
     fn options(&self) -> Vec<String> {
-        let url = format!("kafka://{}/fleet", self.kafka.address());
         let gateway = self.flink.gateway();
-        let all = ["--on", "flink", "--forward", &url, "--gateway", &gateway];
+        let all = [
+            "--on",
+            "flink",
+            "--forward",
+            &self.url,
+            "--gateway",
+            &gateway,
+        ];
         all.map(str::to_owned).to_vec()
     }
 
@@ -102,7 +113,7 @@ fn wait_for_the_end(agents: Vec<Process>) {
 #[test]
 fn a_job_of_flink_has_the_answer_across_failures() {
     let test = "a_job_of_flink_has_the_answer_across_failures";
-    let Some(mut engines) = Engines::start(test) else {
+    let Some(mut engines) = Engines::start(test, "") else {
         return;
     };
     let placed = engines.place("load", &of_larger_groups(), &[]).unwrap();
@@ -233,6 +244,65 @@ fn a_job_of_flink_has_the_answer_across_failures() {
     assert!(nothing.err.contains("runs no job"), "{}", nothing.err);
     // It ended when the query was replaced.
     ended(watch).fine();
+}
+
+#[test]
+fn a_job_over_a_topic_of_all_queries_is_replaced_without_a_wrong_window() {
+    let test = "a_job_over_a_topic_of_all_queries_is_replaced_without_a_wrong_window";
+    let Some(engines) = Engines::start(test, "?topics=shared") else {
+        return;
+    };
+    // The topic has other rows first.
+    engines.monitor.place("other", QUERIES[1].1);
+    let placed = engines.place("load", &of_larger_groups(), &[]).unwrap();
+    assert_eq!(placed["started"], "new", "{placed}");
+    wait_for_the_end(agents(&engines.monitor));
+    until("all windows have passed", || {
+        engines.monitor.holds("load").lines().count() == 1
+    });
+    let mut expected = Content::new();
+    until("Flink has written rows", || {
+        let found = engines.results("load", 1).0;
+        let is_complete = !found.is_empty() && found == expected;
+        expected = found;
+        is_complete
+    });
+
+    // A job whose rows the monitor does not forward would never write any.
+    let other_rows = of_all_groups().replace("2048", "4096");
+    let only = ["--job-only", "--replace"];
+    let refused = engines.place("load", &other_rows, &only).unwrap_err();
+    let why = "`fleet.all.rows` has no rows of this query";
+    assert!(refused.contains(why), "{refused}");
+    let again = engines.place("load", &of_larger_groups(), &[]).unwrap();
+    assert_eq!(
+        (&again["started"], &again["job"]),
+        (&"existing".into(), &placed["job"])
+    );
+
+    // The same rows are merged in another way, from the beginning of the last minute.
+    let replaced = engines
+        .place("load", of_all_groups(), &["--replace"])
+        .unwrap();
+    assert_eq!(replaced["replaced"][0], placed["job"], "{replaced}");
+    assert_eq!(replaced["complete"], true, "{replaced}");
+    let count = |content: &Content| content.values().map(|rows| rows.len()).sum::<usize>();
+    let mut found = Content::new();
+    until("smaller groups are there", || {
+        found = engines.results("load", 1).0;
+        count(&found) > count(&expected) && found.keys().last() >= expected.keys().last()
+    });
+    for (at, rows) in &expected {
+        assert!(found[at].is_superset(rows), "at {at}");
+    }
+    // Other rows begin now: what was written before is not replaced.
+    let changed = engines.place("load", &other_rows, &["--replace"]).unwrap();
+    assert_eq!(changed["complete"], false, "{changed}");
+    assert!(
+        changed["from"].as_i64() > replaced["from"].as_i64(),
+        "{changed}"
+    );
+    assert_same(&engines.results("load", 2).0, &found);
 }
 
 #[test]
