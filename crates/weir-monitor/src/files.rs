@@ -5,7 +5,7 @@ use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 use weir_model::{Batch, Shape};
-use weir_sink::{ResultSchema, Sink, SinkError, Target};
+use weir_sink::{OpenSink, ResultSchema, Sink, SinkError, SinkFormat, Target};
 
 use super::state::Position;
 use crate::config::SinkEntry;
@@ -58,28 +58,17 @@ impl FileSink {
         answer: ResultSchema,
         position: Option<&Position>,
     ) -> Result<FileSink, String> {
+        // Truncating a file that cannot be appended to would destroy it.
+        FileSink::check(entry, directory)?;
         let path = path_of(entry, directory);
         let name = path.display().to_string();
-        let failed = |error: std::io::Error| format!("{name}: {error}");
-        if let Some(parent) = path.parent() {
-            std::fs::create_dir_all(parent).map_err(failed)?;
-        }
-        // Checked before the file is opened: truncating a file that cannot be appended to would
-        // destroy it.
-        let format = weir_sink::format(&entry.format).expect("the configuration was checked");
-        let resume = format.resume.ok_or_else(|| {
-            format!(
-                "{name}: format `{}` does not support appending",
-                format.name
-            )
-        })?;
         let bytes = position.map(|p| p.bytes);
-        let (file, is_new) = continued(&path, bytes).map_err(failed)?;
+        let (file, is_new) = continued(&path, bytes).map_err(|e| format!("{name}: {e}"))?;
         let open = match is_new {
-            true => format.open,
-            false => resume,
+            true => format_of(entry).open,
+            false => resumed(entry, &path)?,
         };
-        let target = Target::new(name.clone(), Box::new(file), None);
+        let target = Target::new(name, Box::new(file), None);
         let sink = open(answer, target).map_err(|error| error.to_string())?;
         Ok(FileSink {
             is_new,
@@ -95,6 +84,33 @@ impl FileSink {
     /// The error after which nothing is written.
     pub fn failed(&self) -> Option<&str> {
         self.failed.as_deref()
+    }
+
+    /// Its size, from which it is written again if no checkpoint contains it; 0 for a new file, so
+    /// that it is new then, too. `None` after an error.
+    pub fn first_position(&mut self) -> Option<Position> {
+        let position = self.position()?;
+        Some(match self.is_new {
+            true => Position {
+                bytes: 0,
+                ..position
+            },
+            false => position,
+        })
+    }
+
+    /// Checks that the file of `entry` can be written, and changes nothing in it.
+    ///
+    /// # Errors
+    /// As [`FileSink::open`].
+    pub fn check(entry: &SinkEntry, directory: &Path) -> Result<(), String> {
+        let path = path_of(entry, directory);
+        let failed = |error: std::io::Error| format!("{}: {error}", path.display());
+        if let Some(parent) = path.parent() {
+            std::fs::create_dir_all(parent).map_err(failed)?;
+        }
+        resumed(entry, &path)?;
+        appended(&path).map_err(failed).map(drop)
     }
 
     /// Writes rows of a stream or changes of a relation, in timestamp order. The first `emitted` of
@@ -155,13 +171,30 @@ impl FileSink {
     }
 }
 
+fn format_of(entry: &SinkEntry) -> &'static SinkFormat {
+    weir_sink::format(&entry.format).expect("the configuration was checked")
+}
+
+/// How a file in the format of `entry` is continued.
+fn resumed(entry: &SinkEntry, path: &Path) -> Result<OpenSink, String> {
+    let format = format_of(entry);
+    format.resume.ok_or_else(|| {
+        format!(
+            "{}: format `{}` does not support appending",
+            path.display(),
+            format.name
+        )
+    })
+}
+
+fn appended(path: &Path) -> std::io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.read(true).append(true).create(true).open(path)
+}
+
 /// Opens the file for appending, truncated to its first `bytes`, and returns whether it is empty.
 fn continued(path: &Path, bytes: Option<u64>) -> std::io::Result<(File, bool)> {
-    let mut file = OpenOptions::new()
-        .read(true)
-        .append(true)
-        .create(true)
-        .open(path)?;
+    let mut file = appended(path)?;
     let length = file.metadata()?.len();
     match bytes {
         Some(bytes) if bytes <= length => {

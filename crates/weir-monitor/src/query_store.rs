@@ -42,7 +42,7 @@ pub struct StoredQuery {
     /// The size of its files when it started: until a checkpoint contains it, later content is
     /// written again after a restart.
     pub files: Vec<Position>,
-    /// The files that it had first when it was last restarted, if there were any.
+    /// The files that the checkpoint lacked from which it last continued, if there were any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub added: Option<AddedFiles>,
 }
@@ -53,7 +53,7 @@ pub struct StoredQuery {
 pub struct AddedFiles {
     /// The instant of the checkpoint from which the query continued.
     pub checkpoint: Nanos,
-    /// Their sizes then.
+    /// Their sizes when it continued.
     pub files: Vec<Position>,
 }
 

@@ -470,6 +470,9 @@ impl Registry {
             None => of_before(|kept, _| &kept.files).to_vec(),
         };
         let mut files = self.files(&wanted, &prepared, &positions)?;
+        if saved.is_some() {
+            files.iter_mut().for_each(FileSink::begin_with_content);
+        }
         let added = saved.and_then(|saved| added_files(&mut files, saved, checkpoint));
         let (is_continued, is_first) = (saved.is_some(), before.is_none());
         let mut at_start = || files.iter_mut().filter_map(FileSink::position).collect();
@@ -528,17 +531,24 @@ impl Registry {
         prepared: &Prepared,
         positions: &[Position],
     ) -> Result<Vec<FileSink>, Refusal> {
-        let mut files: Vec<FileSink> = Vec::new();
+        let mut files = Vec::new();
+        let mut paths: Vec<PathBuf> = Vec::new();
         for entry in &wanted.sinks {
             let path = path_of(entry, &self.directory);
             let others = self.entries.values().flat_map(|e| &e.sinks);
             let mut others = others.map(|e| path_of(e, &self.directory));
-            if others.any(|other| other == path) || files.iter().any(|f| f.path() == path) {
+            if others.any(|other| other == path) || paths.contains(&path) {
                 return Err(Refusal::Failed(format!(
                     "{}: another result is written there; use another file",
                     path.display()
                 )));
             }
+            // No file is truncated before all can be written: if the query does not start, nothing
+            // sends the rows again.
+            FileSink::check(entry, &self.directory).map_err(Refusal::Failed)?;
+            paths.push(path);
+        }
+        for (entry, path) in wanted.sinks.iter().zip(paths) {
             let position = positions.iter().find(|position| position.path == path);
             let answer = prepared.answer.clone();
             let file = FileSink::open(entry, &self.directory, answer, position);
@@ -629,17 +639,15 @@ impl Entry {
     }
 }
 
-/// The files of a query that continues from a checkpoint which does not contain them. A new file
-/// begins with the content of its relation.
+/// The files of a query that continues from a checkpoint which does not contain them.
 fn added_files(
     files: &mut [FileSink],
     saved: &SavedQuery,
     checkpoint: Nanos,
 ) -> Option<AddedFiles> {
-    files.iter_mut().for_each(FileSink::begin_with_content);
     let is_saved = |file: &&mut FileSink| saved.positions.iter().any(|p| p.path == file.path());
     let added = files.iter_mut().filter(|file| !is_saved(file));
-    let files: Vec<Position> = added.filter_map(FileSink::position).collect();
+    let files: Vec<Position> = added.filter_map(FileSink::first_position).collect();
     (!files.is_empty()).then_some(AddedFiles { checkpoint, files })
 }
 

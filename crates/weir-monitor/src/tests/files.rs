@@ -31,7 +31,8 @@ fn open(directory: &Path, config: &MonitorConfig) -> (Monitor, Registry) {
 fn config(directory: &Directory, files: &[&str]) -> MonitorConfig {
     let mut text = "[[query]]\nname = \"count\"\ntext = \"select count(*) from IO\"\n".to_owned();
     for file in files {
-        text += &format!("[[query.sink]]\nfile = \"{file}\"\nformat = \"delta\"\n");
+        let format = file.rsplit('.').next().unwrap_or_default();
+        text += &format!("[[query.sink]]\nfile = \"{file}\"\nformat = \"{format}\"\n");
     }
     let config: MonitorConfig = parse("m.toml", &text).expect("a configuration");
     MonitorConfig {
@@ -83,6 +84,14 @@ impl Files {
         text.expect("the query has a file").matches(ROW).count()
     }
 
+    /// Whether a file was added to the query at this size.
+    fn is_added_at(&self, bytes: u64) -> bool {
+        let stored = fs::read(self.directory.path().join("standing.json"));
+        let stored: serde_json::Value =
+            serde_json::from_slice(&stored.expect("there are queries")).expect("JSON");
+        stored[0]["added"]["files"][0]["bytes"] == bytes
+    }
+
     /// A file that the query does not have has a row.
     fn append_new(&self, file: &str) {
         fs::write(self.directory.path().join(file), ROW).expect("a temporary directory");
@@ -106,33 +115,36 @@ fn rows_of_a_query_without_a_checkpoint_are_written_again() {
 
 #[test]
 fn rows_of_an_added_file_are_written_again_until_a_checkpoint_has_it() {
-    for had_rows in [false, true] {
-        let both = ["count.delta", "more.delta"];
+    for (more, had_rows) in [("delta", false), ("delta", true), ("csv", false)] {
+        let more = format!("more.{more}");
+        let both = ["count.delta", &more];
         let mut files = Files::new();
         files.monitor.save_and_wait(START);
         if had_rows {
             // It is from another query.
-            files.append_new("more.delta");
+            files.append_new(&more);
         }
         let before = usize::from(had_rows);
         let mut files = files.restart_with(&both);
-        files.append_to("more.delta");
-        assert_eq!(files.rows_of("more.delta"), before + 1);
+        files.append_to(&more);
+        assert_eq!(files.rows_of(&more), before + 1);
         for _ in 0..2 {
             files = files.restart_with(&both);
-            assert_eq!(files.rows_of("more.delta"), before, "without a checkpoint");
-            files.append_to("more.delta");
+            assert_eq!(files.rows_of(&more), before, "{more} without a checkpoint");
+            // A new one is new once more: it begins with the content of its relation.
+            assert_eq!(files.is_added_at(0), !had_rows, "{more}");
+            files.append_to(&more);
         }
         files.monitor.save_and_wait(START);
-        files.append_to("more.delta");
+        files.append_to(&more);
         let files = files.restart_with(&both);
-        assert_eq!(files.rows_of("more.delta"), before + 1, "with a checkpoint");
+        assert_eq!(files.rows_of(&more), before + 1, "with a checkpoint");
         // What is no longer a file of the query keeps its rows, also when it is one again.
         let mut files = files.restart_with(&both[..1]);
         files.monitor.save_and_wait(START);
-        files.append_to("more.delta");
+        files.append_to(&more);
         let files = files.restart_with(&both);
-        assert_eq!(files.rows_of("more.delta"), before + 2, "a file of another");
+        assert_eq!(files.rows_of(&more), before + 2, "a file of another");
     }
 }
 
@@ -144,4 +156,15 @@ fn rows_of_a_query_that_has_failed_are_retained() {
         .registry
         .end("count", "it returns too many rows", &mut files.monitor);
     assert!(files.has_row_after_restart());
+}
+
+#[test]
+fn a_file_that_cannot_be_written_leaves_the_others_as_they_are() {
+    let mut files = Files::new();
+    files.monitor.save_and_wait(START);
+    files.append();
+    let folder = files.directory.path().join("folder.csv");
+    fs::create_dir(folder).expect("a temporary directory");
+    let files = files.restart_with(&["count.delta", "folder.csv"]);
+    assert_eq!(files.rows_of("count.delta"), 1);
 }

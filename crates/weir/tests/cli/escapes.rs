@@ -1,8 +1,9 @@
 //! Names of other processes, files and hosts cannot control the terminal, the log or the
 //! spreadsheet that displays them.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{BufRead, BufReader};
+use std::os::unix::fs::symlink;
 use std::process::{Command, Stdio};
 
 use crate::support::{CommandOutput, Scratch, run, weir};
@@ -41,7 +42,7 @@ fn the_name_of_a_process_is_escaped_in_a_failure() {
     let socket = |name: &str| format!("unix:{}", scratch.path().join(name).display());
     // The name of a process is that of its program. This process has the image open.
     let program = scratch.path().join(NAME);
-    fs::copy("/bin/sleep", &program).unwrap();
+    symlink("/bin/sleep", &program).unwrap();
     let mut stranger = Command::new(&program)
         .arg("600")
         .stdin(File::open(&image).unwrap())
