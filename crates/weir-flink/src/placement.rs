@@ -5,11 +5,11 @@
 //! there on. Some rows are written again, with the same key.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use weir_forward::{
-    BrokerError, BrokerReader, PartitionBatch, ReadRecord, descriptions_topic, instant_of,
-    shared_prefix,
+    BrokerError, BrokerReader, PartitionBatch, ReadRecord, TopicUse, description_key,
+    descriptions_topic, instant_of,
 };
 use weir_model::{NANOS_PER_SECOND, Nanos};
 use weir_query::flink::{FlinkQuery, ResultTable, ZONE};
@@ -194,12 +194,44 @@ impl JobPlacement<'_> {
         Ok(())
     }
 
+    /// Stops the jobs that this one replaces if they read other rows of topics of all queries,
+    /// before the monitor ends these rows: the watermarks in the topics continue, and windows that
+    /// lack rows would be written. Returns the jobs.
+    ///
+    /// # Errors
+    /// If Flink or Kafka cannot be reached.
+    pub fn stop_readers(&mut self, spec: &JobSpec) -> Result<Vec<String>, Failure> {
+        if !spec.shares_topics() || self.before(spec)?.is_some_and(|job| job.reads_as(spec)) {
+            return Ok(Vec::new());
+        }
+        let session = FlinkSession::open(self.gateway, &spec.settings).map_err(failure)?;
+        let (_, others) = self.jobs(&session, spec)?;
+        for job in &others {
+            job.stop(&session).map_err(failure)?;
+        }
+        Ok(others.into_iter().map(|job| job.id).collect())
+    }
+
     /// Finds the job of a query, or starts one, after [`JobPlacement::prepare`]; a job of the same
-    /// topic that computes something else is stopped before.
+    /// topic that computes something else is stopped before. The jobs `stopped` were already.
     ///
     /// # Errors
     /// If Flink or Kafka cannot be reached, or nothing is forwarded for the query.
-    pub fn place(&mut self, spec: &JobSpec) -> Result<PlacedJob, Failure> {
+    pub fn place(
+        &mut self,
+        spec: &JobSpec,
+        mut stopped: Vec<String>,
+    ) -> Result<PlacedJob, Failure> {
+        let placed = self.place_after(spec, &mut stopped);
+        placed.map_err(|error| none_runs(error, &stopped))
+    }
+
+    /// As [`JobPlacement::place`]; adds the jobs that it stops to `stopped`.
+    fn place_after(
+        &mut self,
+        spec: &JobSpec,
+        stopped: &mut Vec<String>,
+    ) -> Result<PlacedJob, Failure> {
         self.check_sources(spec)?;
         let mut settings = spec.settings.clone();
         let name = FlinkJob::name(&spec.result.name, &spec.number());
@@ -207,28 +239,19 @@ impl JobPlacement<'_> {
         let session = FlinkSession::open(self.gateway, &settings).map_err(failure)?;
         let (same, others) = self.jobs(&session, spec)?;
         if let Some(job) = same.first() {
-            self.describe(spec)?;
+            self.describe(spec, true)?;
             return Ok(self.started(&session, spec, JobStart::Existing, None, &job.id));
         }
-        for job in &others {
+        for job in others {
             job.stop(&session).map_err(failure)?;
+            stopped.push(job.id);
         }
-        let stopped: Vec<String> = others.into_iter().map(|job| job.id).collect();
-        let result = self
-            .begin(&session, spec)
-            .map_err(|error| match &stopped[..] {
-                [] => error,
-                ids => Failure::world(format_args!(
-                    "{}; job {} was stopped, and no job runs now: repeat the command",
-                    text(&error),
-                    ids.join(", ")
-                )),
-            });
-        let (id, continued) = result?;
-        self.describe(spec)?;
-        let start = match (continued, stopped.is_empty()) {
+        let (id, continued) = self.begin(&session, spec)?;
+        let replaced = std::mem::take(stopped);
+        self.describe(spec, continued.is_some())?;
+        let start = match (continued, replaced.is_empty()) {
             (None, true) => JobStart::New,
-            _ => JobStart::Continued(stopped),
+            _ => JobStart::Continued(replaced),
         };
         Ok(self.started(&session, spec, start, continued, &id))
     }
@@ -280,9 +303,15 @@ impl JobPlacement<'_> {
                 kept.extend(self.first_kept(&topic, partition)?);
             }
         }
+        let since = from - spec.window;
         // A topic of all queries may be older than the rows of this one.
-        let is_another = spec.shares_topics() && !self.has_read(spec)?;
-        let is_complete = !is_another && has_all_rows(&kept, of_hosts, first, from - spec.window);
+        let has_these = match spec.shares_topics() {
+            true => self
+                .before(spec)?
+                .is_some_and(|job| job.has_rows(spec, since)),
+            false => true,
+        };
+        let is_complete = has_these && has_all_rows(&kept, of_hosts, first, since);
         Ok(Some(match is_complete {
             true => ContinuedResults { from, is_complete },
             // What was written before has rows that Kafka has no more.
@@ -293,11 +322,10 @@ impl JobPlacement<'_> {
         }))
     }
 
-    /// Whether the job before has read the same rows.
-    fn has_read(&mut self, spec: &JobSpec) -> Result<bool, Failure> {
+    /// The description of the job before.
+    fn before(&mut self, spec: &JobSpec) -> Result<Option<JobDescription>, Failure> {
         let results = &spec.result.name;
-        let before = retried(|| JobDescription::find(self.reader, self.prefix, results))?;
-        Ok(before.is_some_and(|before| before.sources == spec.description.sources))
+        retried(|| JobDescription::find(self.reader, self.prefix, results))
     }
 
     /// Those of these topics that exist, with the numbers of their partitions.
@@ -353,7 +381,7 @@ impl JobPlacement<'_> {
                 for prefix in prefixes {
                     let of_hosts = |reader: &mut dyn BrokerReader| {
                         let topics = reader.topics(&prefix)?;
-                        Ok((!topics.is_empty()).then(|| topics.values().sum()))
+                        Ok((!topics.is_empty()).then(|| topics.values().sum::<u32>()))
                     };
                     partitions += self.await_source(of_hosts, || {
                         format!(
@@ -378,14 +406,21 @@ impl JobPlacement<'_> {
         Ok(())
     }
 
-    /// Waits until the rows that a job reads in topics of all queries are described.
+    /// Waits until the rows that a job reads in the topic of all queries are described. Of topics
+    /// of other prefixes, such as copies, no description is known.
     fn check_rows(&mut self, spec: &JobSpec) -> Result<(), Failure> {
-        for key in &spec.description.sources {
-            let topic = key.split('/').next().unwrap_or_default();
-            let prefix = shared_prefix(topic).unwrap_or(self.prefix).to_owned();
+        let of_hosts = matches!(spec.source_topics(), SourceTopics::Beginning(_));
+        let topic = TopicUse::Shared.topic(self.prefix, "");
+        for table in &spec.flink.tables {
+            let key = description_key(&topic, &table.stream);
+            if !spec.description.sources.contains(&key) {
+                continue;
+            }
+            let prefix = self.prefix;
             let description = |reader: &mut dyn BrokerReader| {
-                let found = descriptions(reader, &prefix, key)?;
-                Ok((!found.is_empty()).then_some(0))
+                let found = descriptions(reader, prefix, &key)?;
+                let last = found.last();
+                Ok(last.and_then(|last| is_forwarded(&last.value, of_hosts).then_some(())))
             };
             self.await_source(description, || {
                 format!(
@@ -402,11 +437,11 @@ impl JobPlacement<'_> {
     ///
     /// # Errors
     /// If there is nothing, `missing`; if Kafka cannot be reached.
-    fn await_source(
+    fn await_source<T>(
         &mut self,
-        mut find: impl FnMut(&mut dyn BrokerReader) -> Result<Option<u32>, BrokerError>,
+        mut find: impl FnMut(&mut dyn BrokerReader) -> Result<Option<T>, BrokerError>,
         missing: impl FnOnce() -> String,
-    ) -> Result<u32, Failure> {
+    ) -> Result<T, Failure> {
         let began = Instant::now();
         loop {
             if let Some(found) = retried(|| find(self.reader))? {
@@ -419,14 +454,23 @@ impl JobPlacement<'_> {
         }
     }
 
-    fn describe(&mut self, spec: &JobSpec) -> Result<(), Failure> {
+    /// Describes the job, which continues others or does not.
+    fn describe(&mut self, spec: &JobSpec, continues: bool) -> Result<(), Failure> {
+        let since = match self.before(spec)? {
+            Some(before) if before.reads_as(spec) => before.since,
+            _ => continues.then(now),
+        };
+        let description = JobDescription {
+            since,
+            ..spec.description.clone()
+        };
         let topic = descriptions_topic(self.prefix);
         retried(|| self.reader.partitions(&topic))?;
         retried(|| {
             let batch = PartitionBatch {
                 topic: topic.clone(),
                 partition: 0,
-                records: vec![spec.description.record()],
+                records: vec![description.record()],
             };
             let results = self.reader.append(vec![batch]);
             results.into_iter().collect()
@@ -544,6 +588,30 @@ fn why_it_waits(rest: Option<&FlinkRest>, job: &FlinkJob) -> String {
             job.state, tasks.running, tasks.total
         ),
     }
+}
+
+/// Whether a description is that of rows that are forwarded, by a monitor or by hosts.
+fn is_forwarded(description: &[u8], by_hosts: bool) -> bool {
+    let described: Result<serde_json::Value, _> = serde_json::from_slice(description);
+    described.is_ok_and(|d| d.get("ended").is_none() && d.get("topics").is_some() == by_hosts)
+}
+
+/// A failure after jobs were stopped.
+fn none_runs(error: Failure, stopped: &[String]) -> Failure {
+    match stopped {
+        [] => error,
+        ids => Failure::world(format_args!(
+            "{}; job {} was stopped, and no job runs now: repeat the command",
+            text(&error),
+            ids.join(", ")
+        )),
+    }
+}
+
+/// The present, in nanoseconds since 1970.
+fn now() -> Nanos {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    now.map_or(0, |now| now.as_nanos() as Nanos)
 }
 
 /// The text of a failure, within a sentence.

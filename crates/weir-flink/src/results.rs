@@ -16,6 +16,8 @@ use weir_model::{
 use weir_query::flink::ColumnType;
 use weir_sink::{InstantUnit, ResultSchema};
 
+use crate::placement::JobSpec;
+
 /// The field with the end of a window.
 const WINDOW_END: &str = "window_end";
 
@@ -50,6 +52,10 @@ pub struct JobDescription {
     /// What the job reads: topics, and the names of rows in topics of all queries.
     #[serde(default)]
     pub sources: BTreeSet<String>,
+    /// The time since which jobs have read this, in nanoseconds since 1970; `None` if the first one
+    /// did.
+    #[serde(default)]
+    pub since: Option<Nanos>,
 }
 
 /// A column of the rows.
@@ -87,6 +93,16 @@ impl ResultColumn {
 }
 
 impl JobDescription {
+    /// Whether the job reads what another one reads.
+    pub fn reads_as(&self, other: &JobSpec) -> bool {
+        self.sources == other.description.sources
+    }
+
+    /// Whether the rows that another job reads were there since an instant.
+    pub fn has_rows(&self, other: &JobSpec, since: Nanos) -> bool {
+        self.reads_as(other) && self.since.is_none_or(|begin| begin <= since)
+    }
+
     /// The message.
     pub fn record(&self) -> BrokerRecord {
         BrokerRecord {
@@ -485,6 +501,7 @@ mod tests {
             text: "select ..".into(),
             columns: vec![column("vm", Type::Text), column("n", Type::Int)],
             sources: BTreeSet::new(),
+            since: None,
         }
     }
 

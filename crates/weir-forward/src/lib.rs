@@ -46,7 +46,7 @@ pub use form::instant_of;
 pub use message::{TargetPartition, TopicMessage};
 pub use names::{
     TopicUse, description_key, descriptions_topic, fleet_topic, host_topic, host_topics,
-    results_topic, shared_prefix, topic_name,
+    results_topic,
 };
 pub use rows::{RowOrigin, TopicRows};
 pub use sender::{SenderState, SenderStatus};
@@ -80,6 +80,19 @@ pub struct ForwardTarget {
     topics: TopicUse,
     broker: Box<dyn Broker>,
     spool_bytes: u64,
+}
+
+impl ForwardedRows {
+    /// The description of rows of which there will be no more.
+    fn ended(self) -> TopicMessage {
+        let mut described: serde_json::Value =
+            serde_json::from_slice(&self.description.value).expect("it is written as JSON");
+        described["ended"] = true.into();
+        TopicMessage {
+            value: described.to_string().into_bytes(),
+            ..self.description
+        }
+    }
 }
 
 impl ForwardConfig {
@@ -236,9 +249,14 @@ impl Forwarder {
         Some(forwarded.rows.topic())
     }
 
-    /// Ends the forwarding of rows.
+    /// Ends the forwarding of rows. Their description states it, unless it is that of all hosts.
     pub fn remove(&mut self, name: &str) {
-        self.forwarded.remove(name);
+        let Some(removed) = self.forwarded.remove(name) else {
+            return;
+        };
+        if removed.described_at.is_some() && self.host.is_none() {
+            self.push(removed.ended());
+        }
         let topics = || self.forwarded.values().map(|f| f.rows.topic());
         self.watermarks
             .retain(|topic, _| topics().any(|of| of == topic));

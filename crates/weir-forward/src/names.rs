@@ -37,7 +37,7 @@ impl TopicUse {
     /// has this name.
     pub fn rows(self, prefix: &str, query: &str, number: usize, fragment: &Plan) -> String {
         match self {
-            TopicUse::PerQuery => topic_name(prefix, query, number, fragment),
+            TopicUse::PerQuery => topic_of(prefix, query, &identity(query, number, fragment)),
             TopicUse::Shared => named(query, &identity(query, number, fragment), ROWS_NAME_MAX),
         }
     }
@@ -51,11 +51,6 @@ impl TopicUse {
     }
 }
 
-/// The name of the topic for the rows of fragment `number` of `query`, which has no others.
-pub fn topic_name(prefix: &str, query: &str, number: usize, fragment: &Plan) -> String {
-    topic_of(prefix, query, &identity(query, number, fragment))
-}
-
 /// The end of the name of rows, a number of what they are.
 fn identity(query: &str, number: usize, fragment: &Plan) -> String {
     let mut identity = format!("{query}\n{number}\n{fragment}");
@@ -63,11 +58,6 @@ fn identity(query: &str, number: usize, fragment: &Plan) -> String {
         identity += &format!("\n{} {}", field.name, field.ty);
     }
     format!(".{:08x}", crc32fast::hash(identity.as_bytes()))
-}
-
-/// The first part of the names of all topics, of a topic of all queries.
-pub fn shared_prefix(topic: &str) -> Option<&str> {
-    topic.strip_suffix(OF_ALL_QUERIES)
 }
 
 /// The key of the description of rows. A description of the same rows in another topic is another

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use weir_forward::{
     Broker, BrokerError, BrokerRecord, Forwarder, PartitionBatch, RowOrigin, TopicRows, TopicUse,
-    description_key, fleet_topic, host_topic, host_topics, instant_of, shared_prefix, topic_name,
+    description_key, fleet_topic, host_topic, host_topics, instant_of,
 };
 use weir_model::{Batch, Catalog, Column, ColumnBuilder, NANOS_PER_SECOND, Type, Value};
 use weir_query::place::fleet::{CutOptions, Fragment, PlacementStrategy, cut};
@@ -191,7 +191,7 @@ fn a_host_has_topics_of_its_own() {
     let mut forwarder = forwarder(&broker, home.path()).of_host("db1.example.org");
     let of = fragment("select bytes from IO", PlacementStrategy::Rows);
     let of_fleet = forwarder.add("load", 0, &of.plan).unwrap();
-    assert_eq!(of_fleet, topic_name("t", "load", 0, &of.plan));
+    assert_eq!(of_fleet, TopicUse::PerQuery.rows("t", "load", 0, &of.plan));
     let topic = forwarder.topic(&of_fleet).unwrap().to_owned();
     assert_eq!(topic, format!("{of_fleet}.db1.example.org"));
     // A day: the description is repeated, since brokers keep it for a limited time.
@@ -292,11 +292,17 @@ fn queries_share_a_topic() {
             .map(|record| serde_json::from_slice(&record.value).unwrap())
             .collect();
         let members = described.iter().map(|d| d["member"].as_str().unwrap());
-        assert_eq!(members.collect::<Vec<_>>(), [&*load, &*slow], "{host:?}");
+        let expected = [&*load, &*slow, &*load];
+        assert_eq!(members.collect::<Vec<_>>(), expected[..described.len()]);
         let keys = [&load, &slow].map(|rows| description_key("t.all.rows", rows));
         let found = stored[&("t.queries".to_owned(), 0)].iter();
         let found = found.map(|record| String::from_utf8(record.key.clone()).unwrap());
+        let ended = (host.is_none()).then(|| keys[0].clone());
+        let keys: Vec<String> = keys.iter().cloned().chain(ended).collect();
         assert_eq!(found.collect::<Vec<_>>(), keys);
+        let ended = described.iter().map(|d| d.get("ended").is_some());
+        let expected = [false, false, true];
+        assert_eq!(ended.collect::<Vec<_>>(), expected[..keys.len()]);
         for description in &described {
             assert_eq!(description["topic"], "t.all.rows");
             let topics = description.get("topics").and_then(|topics| topics.as_str());
@@ -319,9 +325,6 @@ fn rows_in_shared_topics_have_the_same_names_whatever_the_prefix() {
         let own = TopicUse::PerQuery.rows("w", query, 0, &of.plan);
         assert_eq!(description_key(&own, &own), own);
     }
-    let topic = TopicUse::Shared.topic("east.1", "load.1");
-    assert_eq!(shared_prefix(&topic), Some("east.1"));
-    assert_eq!(shared_prefix("east.load.1"), None);
 }
 
 #[test]
@@ -387,7 +390,7 @@ fn hosts_with_different_names_have_different_topics() {
     }
     // The longest topic of all hosts leaves room for a host.
     let of = fragment("select bytes from IO", PlacementStrategy::Rows);
-    let longest = topic_name(&"p".repeat(100), &"q".repeat(300), 0, &of.plan);
+    let longest = TopicUse::PerQuery.rows(&"p".repeat(100), &"q".repeat(300), 0, &of.plan);
     assert!(longest.len() <= 249 - 64, "{}", longest.len());
 }
 

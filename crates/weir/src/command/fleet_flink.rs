@@ -221,6 +221,8 @@ pub struct FlinkPlacement {
     spec: JobSpec,
     gateway: FlinkAddress,
     topics: Topics,
+    /// The jobs that were stopped for this one.
+    stopped: Vec<String>,
 }
 
 impl FlinkPlacement {
@@ -241,6 +243,7 @@ impl FlinkPlacement {
             spec: spec(args, job, &topics.url, query, strategy)?,
             gateway: args.address()?,
             topics,
+            stopped: Vec::new(),
         };
         let is_stated = |(key, _): &(String, String)| key == "properties.security.protocol";
         if placement.topics.is_protected && !job.flink_with.iter().any(is_stated) {
@@ -263,20 +266,31 @@ impl FlinkPlacement {
         (jobs, &self.spec)
     }
 
+    /// Called before the query at the monitor is replaced.
+    ///
+    /// # Errors
+    /// If Flink or Kafka cannot be reached.
+    pub fn before_change(&mut self) -> Result<(), Failure> {
+        let (mut jobs, spec) = self.jobs();
+        self.stopped = jobs.stop_readers(spec)?;
+        Ok(())
+    }
+
     /// Finds the job, or starts it; prints which.
     ///
     /// # Errors
     /// If Flink or Kafka cannot be reached.
     pub fn place(mut self, name: &str, as_json: bool) -> Result<Ending, Failure> {
+        let stopped = std::mem::take(&mut self.stopped);
         let (mut jobs, spec) = self.jobs();
-        let placed = jobs.place(spec)?;
+        let placed = jobs.place(spec, stopped)?;
         output::print(&match as_json {
             true => format!("{}\n", placed_json(&placed, spec)),
             false => placed_text(&placed, spec, name),
         })?;
         if !placed.is_complete {
             output::notice(format_args!(
-                "weir: Kafka has no more all rows of earlier windows: the first results are those \
+                "weir: Kafka does not have all rows of earlier windows: the first results are those \
                  of the rows that it has"
             ));
         }
@@ -336,6 +350,7 @@ fn spec(
             text: text.to_owned(),
             columns: columns.collect(),
             sources: source_names(&flink, &sources),
+            since: None,
         },
         jar: job.flink_jar.clone(),
         window: longest_window(plan),

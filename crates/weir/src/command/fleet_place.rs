@@ -74,12 +74,15 @@ pub fn place(args: &PlaceArgs) -> Result<Ending, Failure> {
     };
     let existing = existing(&mut client, &submit, args.replace)?;
     // What Flink refuses, it refuses before anything is changed.
-    let job = match args.on {
+    let mut job = match args.on {
         QueryEngine::Flink => Some(prepare(&submit.query, &checked.plan)?),
         QueryEngine::Monitor => None,
     };
     let is_new = existing != Some(ExistingQuery::Same);
     if is_new {
+        if let Some(job) = &mut job {
+            job.before_change()?;
+        }
         submitted(&mut client, &submit, existing)?;
     }
     if let Some(job) = job {

@@ -297,11 +297,18 @@ fn a_job_over_a_topic_of_all_queries_is_replaced_without_a_wrong_window() {
     }
     // Other rows begin now: what was written before is not replaced.
     let changed = engines.place("load", &other_rows, &["--replace"]).unwrap();
+    assert_eq!(changed["replaced"][0], replaced["job"], "{changed}");
     assert_eq!(changed["complete"], false, "{changed}");
     assert!(
         changed["from"].as_i64() > replaced["from"].as_i64(),
         "{changed}"
     );
+    // Another job of the same rows does not have earlier ones either.
+    let settings = ["--flink-set", "pipeline.max-parallelism=64"];
+    let again = [&only[..], &settings].concat();
+    let again = engines.place("load", &other_rows, &again).unwrap();
+    assert_eq!(again["replaced"][0], changed["job"], "{again}");
+    assert_eq!(again["complete"], false, "{again}");
     assert_same(&engines.results("load", 2).0, &found);
 }
 
