@@ -92,6 +92,20 @@ impl Engines {
         assert_eq!(output.code, 0, "{}", output.err);
         (of_results(&output.out), output.err)
     }
+
+    /// What the job has written once smaller groups are there, beside those of before.
+    fn with_smaller_groups(&self, before: &Content) -> Content {
+        let count = |content: &Content| content.values().map(|rows| rows.len()).sum::<usize>();
+        let mut found = Content::new();
+        until("smaller groups are there", || {
+            found = self.results("load", 1).0;
+            count(&found) > count(before) && found.keys().last() >= before.keys().last()
+        });
+        for (at, rows) in before {
+            assert!(found[at].is_superset(rows), "at {at}");
+        }
+        found
+    }
 }
 
 /// Compares the windows at the ends of which both have rows.
@@ -212,15 +226,7 @@ fn a_job_of_flink_has_the_answer_across_failures() {
         .place("load", of_all_groups(), &["--replace"])
         .unwrap();
     assert_eq!(replaced["replaced"][0], continued["job"], "{replaced}");
-    let count = |content: &Content| content.values().map(|rows| rows.len()).sum::<usize>();
-    let mut found = Content::new();
-    until("smaller groups are there", || {
-        found = engines.results("load", 1).0;
-        count(&found) > count(&expected) && found.keys().last() >= expected.keys().last()
-    });
-    for (at, rows) in &expected {
-        assert!(found[at].is_superset(rows), "at {at}");
-    }
+    engines.with_smaller_groups(&expected);
     let listed = run(&[
         "fleet",
         "queries",
@@ -286,15 +292,7 @@ fn a_job_over_a_topic_of_all_queries_is_replaced_without_a_wrong_window() {
         .unwrap();
     assert_eq!(replaced["replaced"][0], placed["job"], "{replaced}");
     assert_eq!(replaced["complete"], true, "{replaced}");
-    let count = |content: &Content| content.values().map(|rows| rows.len()).sum::<usize>();
-    let mut found = Content::new();
-    until("smaller groups are there", || {
-        found = engines.results("load", 1).0;
-        count(&found) > count(&expected) && found.keys().last() >= expected.keys().last()
-    });
-    for (at, rows) in &expected {
-        assert!(found[at].is_superset(rows), "at {at}");
-    }
+    let found = engines.with_smaller_groups(&expected);
     // Other rows begin now: what was written before is not replaced.
     let changed = engines.place("load", &other_rows, &["--replace"]).unwrap();
     assert_eq!(changed["replaced"][0], replaced["job"], "{changed}");
