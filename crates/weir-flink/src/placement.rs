@@ -5,15 +5,16 @@
 //! there on. Some rows are written again, with the same key.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use weir_forward::{
-    BrokerError, BrokerReader, PartitionBatch, ReadRecord, TopicUse, description_key,
-    descriptions_topic, instant_of,
+    BrokerError, BrokerReader, PartitionBatch, ReadRecord, description_key, descriptions_topic,
+    instant_of, shared_topic,
 };
 use weir_model::{NANOS_PER_SECOND, Nanos};
 use weir_query::flink::{FlinkQuery, ResultTable, ZONE};
 use weir_runtime::failure::Failure;
+use weir_runtime::run_loop::wall_clock;
 
 use crate::gateway::{FlinkAddress, FlinkError, FlinkSession};
 use crate::job::FlinkJob;
@@ -410,7 +411,7 @@ impl JobPlacement<'_> {
     /// of other prefixes, such as copies, no description is known.
     fn check_rows(&mut self, spec: &JobSpec) -> Result<(), Failure> {
         let of_hosts = matches!(spec.source_topics(), SourceTopics::Beginning(_));
-        let topic = TopicUse::Shared.topic(self.prefix, "");
+        let topic = shared_topic(self.prefix);
         for table in &spec.flink.tables {
             let key = description_key(&topic, &table.stream);
             if !spec.description.sources.contains(&key) {
@@ -458,7 +459,7 @@ impl JobPlacement<'_> {
     fn describe(&mut self, spec: &JobSpec, continues: bool) -> Result<(), Failure> {
         let since = match self.before(spec)? {
             Some(before) if before.reads_as(spec) => before.since,
-            _ => continues.then(now),
+            _ => continues.then(wall_clock),
         };
         let description = JobDescription {
             since,
@@ -606,12 +607,6 @@ fn none_runs(error: Failure, stopped: &[String]) -> Failure {
             ids.join(", ")
         )),
     }
-}
-
-/// The present, in nanoseconds since 1970.
-fn now() -> Nanos {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH);
-    now.map_or(0, |now| now.as_nanos() as Nanos)
 }
 
 /// The text of a failure, within a sentence.

@@ -53,11 +53,10 @@ impl MessageForm {
     /// # Errors
     /// If the columns are none of Avro.
     pub fn avro(columns: &[PublishedColumn]) -> Result<MessageForm, String> {
-        let reserved = RESERVED.iter().enumerate();
-        let reserved = reserved.map(|(at, name)| Field::new(*name, data_type(type_of(at)), true));
+        let reserved = RESERVED.map(|(name, ty)| Field::new(name, data_type(ty), true));
         let own = columns.iter().map(|column| &column.field);
         let own = own.map(|field| Field::new(&field.name, data_type(field.ty), true));
-        let schema = Schema::new(reserved.chain(own).collect::<Vec<_>>());
+        let schema = Schema::new(reserved.into_iter().chain(own).collect::<Vec<_>>());
         let avro = AvroSchema::try_from(&schema).map_err(|e| e.to_string())?;
         let encoder = WriterBuilder::new(schema).build_encoder::<AvroBinaryFormat>();
         let encoder = encoder.map_err(|e| e.to_string())?;
@@ -108,8 +107,8 @@ impl AvroForm {
         columns: &MessageColumns<'_>,
         count: usize,
     ) -> Result<Vec<Vec<u8>>, String> {
-        let reserved = columns.of_message.iter().enumerate();
-        let mut arrays: Vec<ArrayRef> = reserved.map(|(at, c)| array(c, type_of(at))).collect();
+        let reserved = columns.of_message.iter().zip(RESERVED);
+        let mut arrays: Vec<ArrayRef> = reserved.map(|(c, (_, ty))| array(c, ty)).collect();
         match &columns.of_rows {
             Some((published, values)) => {
                 let own = values.iter().zip(*published);
@@ -128,18 +127,10 @@ impl AvroForm {
     }
 }
 
-/// The type of the column of [`RESERVED`] at this position.
-fn type_of(reserved: usize) -> Type {
-    match reserved {
-        0 => Type::Text,
-        _ => Type::Int,
-    }
-}
-
 /// The message of a row, or a watermark.
 fn json_of(rows: &str, columns: &MessageColumns<'_>, row: usize) -> Json {
-    let reserved = RESERVED.iter().copied().zip(&columns.of_message);
-    let mut message = members(reserved, row);
+    let names = RESERVED.iter().map(|(name, _)| *name);
+    let mut message = members(names.zip(&columns.of_message), row);
     if let Some((published, values)) = &columns.of_rows {
         let names = published.iter().map(|column| column.field.name.as_str());
         let own = members(names.zip(values), row);

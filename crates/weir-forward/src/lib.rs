@@ -46,7 +46,7 @@ pub use form::instant_of;
 pub use message::{TargetPartition, TopicMessage};
 pub use names::{
     TopicUse, description_key, descriptions_topic, fleet_topic, host_topic, host_topics,
-    results_topic,
+    results_topic, shared_topic,
 };
 pub use rows::{RowOrigin, TopicRows};
 pub use sender::{SenderState, SenderStatus};

@@ -13,10 +13,6 @@ const LITERAL: &str = r"\Q";
 /// See [`LITERAL`].
 const OF_ANY_HOST: &str = r".\E.+";
 
-/// What follows the prefix in the name of a topic of all queries. No topic of a query has this
-/// name: the names of these end differently.
-const OF_ALL_QUERIES: &str = ".all.rows";
-
 /// The longest name of rows in a topic of all queries. It does not depend on the prefix: monitors
 /// with different prefixes have the same names.
 const ROWS_NAME_MAX: usize = 80;
@@ -46,9 +42,15 @@ impl TopicUse {
     pub fn topic(self, prefix: &str, rows: &str) -> String {
         match self {
             TopicUse::PerQuery => rows.to_owned(),
-            TopicUse::Shared => format!("{prefix}{OF_ALL_QUERIES}"),
+            TopicUse::Shared => shared_topic(prefix),
         }
     }
+}
+
+/// The name of the topic for the rows of all queries. No topic of a query has this name: the names
+/// of these end differently.
+pub fn shared_topic(prefix: &str) -> String {
+    format!("{prefix}.all.rows")
 }
 
 /// The end of the name of rows, a number of what they are.

@@ -47,8 +47,8 @@ impl FileSink {
         self.needs_content = self.is_new;
     }
 
-    /// Opens the file of `entry`. Its content is retained, except after `position`: the agents send
-    /// the later rows again.
+    /// Opens the file of `entry`, after [`FileSink::check`]. Its content is retained, except after
+    /// `position`: the agents send the later rows again.
     ///
     /// # Errors
     /// A message if it cannot be written.
@@ -58,8 +58,6 @@ impl FileSink {
         answer: ResultSchema,
         position: Option<&Position>,
     ) -> Result<FileSink, String> {
-        // Truncating a file that cannot be appended to would destroy it.
-        FileSink::check(entry, directory)?;
         let path = path_of(entry, directory);
         let name = path.display().to_string();
         let bytes = position.map(|p| p.bytes);
@@ -99,7 +97,8 @@ impl FileSink {
         })
     }
 
-    /// Checks that the file of `entry` can be written, and changes nothing in it.
+    /// Checks that the file of `entry` can be written, and changes nothing in it: truncating one
+    /// that cannot be appended to would destroy it.
     ///
     /// # Errors
     /// As [`FileSink::open`].

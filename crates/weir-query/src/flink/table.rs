@@ -106,7 +106,8 @@ impl FlinkTable {
         pane_ms: i64,
     ) -> Result<FlinkTable, Untranslatable> {
         let own = rows.columns.iter().map(|c| &c.field);
-        let mut columns = of_message();
+        // The columns of each message precede those of its fragment.
+        let mut columns = RESERVED.map(|(name, ty)| (name.to_owned(), ty)).to_vec();
         columns.extend(own.map(|field| (field.name.clone(), field.ty)));
         for (_, ty) in &columns {
             message_type(*ty)?;
@@ -265,15 +266,6 @@ impl FlinkTable {
         let columns = columns.join(", ");
         Some(format!("select {columns} from {}", self.stream))
     }
-}
-
-/// The columns of each message, before those of its fragment.
-fn of_message() -> Vec<(String, Type)> {
-    let column = |(at, name): (usize, &str)| {
-        let ty = if at == 0 { Type::Text } else { Type::Int };
-        (name.to_owned(), ty)
-    };
-    RESERVED.into_iter().enumerate().map(column).collect()
 }
 
 /// The type of a column of a table: states of aggregates are bytes.

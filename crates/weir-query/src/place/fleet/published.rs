@@ -11,8 +11,14 @@ use crate::function::{AggregateCall, AggregateState, EvalError, Shared, aggregat
 use crate::plan::{Node, Plan};
 
 /// The columns that each published row has beside those of the fragment.
-pub const RESERVED: [&str; 7] = [
-    "host", "epoch", "sequence", "position", "ts", "requests", "lost",
+pub const RESERVED: [(&str, Type); 7] = [
+    ("host", Type::Text),
+    ("epoch", Type::Int),
+    ("sequence", Type::Int),
+    ("position", Type::Int),
+    ("ts", Type::Int),
+    ("requests", Type::Int),
+    ("lost", Type::Int),
 ];
 
 /// The field with the name of the rows, where a topic has those of several queries.
@@ -294,7 +300,8 @@ fn unique(name: &str, columns: &[PublishedColumn]) -> String {
         plain.insert_str(0, "c_");
     }
     let is_taken = |name: &str| {
-        let is_reserved = RESERVED.contains(&name) || OF_WINDOWS.contains(&name);
+        let is_reserved =
+            RESERVED.iter().any(|(own, _)| *own == name) || OF_WINDOWS.contains(&name);
         is_reserved || name == EVENT_TIME || columns.iter().any(|column| column.field.name == name)
     };
     let others = (2..).map(|i| format!("{plain}_{i}"));
