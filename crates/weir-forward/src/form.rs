@@ -4,23 +4,30 @@
 //! field is a union with null: one schema describes all messages. A topic of several queries has no
 //! such schema. Its messages are JSON: the fields of every message, `query`, the name of the rows,
 //! and one member with this name, whose members are the columns. So a reader that declares
-//! the member of one query ignores the columns of others, whatever their types are. A state is
+//! the member of one query ignores the columns of others, whatever their types are. The content of
+//! a relation is an array of rows: in the field `content` of Avro, in the member of JSON. A state is
 //! text in base64 (RFC 4648, section 4); a number that JSON does not have is the text `NaN`,
 //! `Infinity` or `-Infinity`; what is NULL is absent.
 
 use std::sync::Arc;
 
-use arrow_array::{ArrayRef, BooleanArray, Float64Array, Int64Array, RecordBatch, StringArray};
+use arrow_array::{
+    ArrayRef, BooleanArray, Float64Array, Int64Array, ListArray, RecordBatch, StringArray,
+    StructArray,
+};
 use arrow_avro::schema::AvroSchema;
 use arrow_avro::writer::format::AvroBinaryFormat;
 use arrow_avro::writer::{Encoder, WriterBuilder};
-use arrow_schema::{DataType, Field, Schema, SchemaRef};
+use arrow_buffer::OffsetBuffer;
+use arrow_schema::{DataType, Field, Fields, Schema, SchemaRef};
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use serde::Deserialize;
 use serde_json::{Map, Value as Json};
 use weir_model::{Column, Nanos, Symbol, Type, Value};
-use weir_query::place::fleet::published::{PublishedColumn, RESERVED, SHARED_QUERY};
+use weir_query::place::fleet::published::{
+    CONTENT, PublishedColumn, PublishedRows, RESERVED, SHARED_QUERY,
+};
 
 /// How rows become values of messages.
 #[derive(Debug)]
@@ -43,8 +50,18 @@ pub struct AvroForm {
 pub struct MessageColumns<'a> {
     /// The values of [`RESERVED`].
     pub of_message: [Column; RESERVED.len()],
-    /// The columns of the rows and their values; a watermark has none.
-    pub of_rows: Option<(&'a [PublishedColumn], Vec<Column>)>,
+    /// The columns of the rows and their values.
+    pub of_rows: RowColumns<'a>,
+}
+
+/// What messages have of the rows of a query.
+pub enum RowColumns<'a> {
+    /// Nothing: they are watermarks.
+    None,
+    /// Each has a row.
+    Each(&'a [PublishedColumn], Vec<Column>),
+    /// One has all rows, this number.
+    All(&'a [PublishedColumn], Vec<Column>, usize),
 }
 
 impl MessageForm {
@@ -52,11 +69,17 @@ impl MessageForm {
     ///
     /// # Errors
     /// If the columns are none of Avro.
-    pub fn avro(columns: &[PublishedColumn]) -> Result<MessageForm, String> {
+    pub fn avro(rows: &PublishedRows) -> Result<MessageForm, String> {
         let reserved = RESERVED.map(|(name, ty)| Field::new(name, data_type(ty), true));
-        let own = columns.iter().map(|column| &column.field);
-        let own = own.map(|field| Field::new(&field.name, data_type(field.ty), true));
-        let schema = Schema::new(reserved.into_iter().chain(own).collect::<Vec<_>>());
+        let own = fields(&rows.columns);
+        let own = match rows.content_at {
+            None => own,
+            Some(_) => {
+                let rows = DataType::List(row_of(own.into()));
+                vec![Field::new(CONTENT, rows, true)]
+            }
+        };
+        let schema = Schema::new([&reserved[..], &own].concat());
         let avro = AvroSchema::try_from(&schema).map_err(|e| e.to_string())?;
         let encoder = WriterBuilder::new(schema).build_encoder::<AvroBinaryFormat>();
         let encoder = encoder.map_err(|e| e.to_string())?;
@@ -110,11 +133,17 @@ impl AvroForm {
         let reserved = columns.of_message.iter().zip(RESERVED);
         let mut arrays: Vec<ArrayRef> = reserved.map(|(c, (_, ty))| array(c, ty)).collect();
         match &columns.of_rows {
-            Some((published, values)) => {
-                let own = values.iter().zip(*published);
-                arrays.extend(own.map(|(column, published)| array(column, published.field.ty)));
+            RowColumns::Each(published, values) => arrays.extend(own_arrays(published, values)),
+            RowColumns::All(published, values, rows) => {
+                let fields = Fields::from(fields(published));
+                let own = own_arrays(published, values).collect();
+                let own = StructArray::try_new(fields.clone(), own, None);
+                let own = Arc::new(own.map_err(|e| e.to_string())?);
+                let one = OffsetBuffer::from_lengths([*rows]);
+                let list = ListArray::try_new(row_of(fields), one, own, None);
+                arrays.push(Arc::new(list.map_err(|e| e.to_string())?));
             }
-            None => {
+            RowColumns::None => {
                 let own = self.schema.fields().iter().skip(RESERVED.len());
                 arrays.extend(own.map(|f| arrow_array::new_null_array(f.data_type(), count)));
             }
@@ -127,16 +156,41 @@ impl AvroForm {
     }
 }
 
-/// The message of a row, or a watermark.
+/// Columns as fields of Avro.
+fn fields(columns: &[PublishedColumn]) -> Vec<Field> {
+    let own = columns.iter().map(|column| &column.field);
+    own.map(|field| Field::new(&field.name, data_type(field.ty), true))
+        .collect()
+}
+
+/// A row among those of a message.
+fn row_of(fields: Fields) -> Arc<Field> {
+    Arc::new(Field::new("row", DataType::Struct(fields), true))
+}
+
+/// The values of columns.
+fn own_arrays(published: &[PublishedColumn], values: &[Column]) -> impl Iterator<Item = ArrayRef> {
+    let own = values.iter().zip(published);
+    own.map(|(column, published)| array(column, published.field.ty))
+}
+
+/// The message of a row or of a relation's content, or a watermark.
 fn json_of(rows: &str, columns: &MessageColumns<'_>, row: usize) -> Json {
     let names = RESERVED.iter().map(|(name, _)| *name);
     let mut message = members(names.zip(&columns.of_message), row);
-    if let Some((published, values)) = &columns.of_rows {
+    let of_row = |published: &[PublishedColumn], values: &[Column], row| -> Json {
         let names = published.iter().map(|column| column.field.name.as_str());
-        let own = members(names.zip(values), row);
-        message.insert(SHARED_QUERY.to_owned(), rows.into());
-        message.insert(rows.to_owned(), own.into());
-    }
+        members(names.zip(values), row).into()
+    };
+    let own = match &columns.of_rows {
+        RowColumns::None => return message.into(),
+        RowColumns::Each(published, values) => of_row(published, values, row),
+        RowColumns::All(published, values, count) => (0..*count)
+            .map(|row| of_row(published, values, row))
+            .collect(),
+    };
+    message.insert(SHARED_QUERY.to_owned(), rows.into());
+    message.insert(rows.to_owned(), own);
     message.into()
 }
 

@@ -37,7 +37,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use weir_model::{Batch, NANOS_PER_SECOND, Nanos};
-use weir_query::plan::Plan;
+use weir_query::place::fleet::Cut;
 use weir_runtime::failure::Failure;
 
 pub use broker::{Broker, BrokerError, BrokerReader, BrokerRecord, PartitionBatch, ReadRecord};
@@ -83,6 +83,13 @@ pub struct ForwardTarget {
 }
 
 impl ForwardedRows {
+    /// Reports once that some are not forwarded.
+    fn warn(&mut self, name: &str, why: &str) {
+        if !std::mem::replace(&mut self.has_warned, true) {
+            tracing::warn!(rows = %name, reason = %why, "rows are not forwarded");
+        }
+    }
+
     /// The description of rows of which there will be no more.
     fn ended(self) -> TopicMessage {
         let mut described: serde_json::Value =
@@ -205,22 +212,23 @@ impl Forwarder {
         self
     }
 
-    /// Begins to forward the rows of fragment `number` of `query`; returns their name.
+    /// Begins to forward the rows of fragment `number` of `query`, which was cut; returns their
+    /// name.
     ///
     /// # Errors
     /// Why they cannot be forwarded: a clause without full stop.
-    pub fn add(&mut self, query: &str, number: usize, fragment: &Plan) -> Result<String, String> {
-        let name = self.topics.rows(&self.prefix, query, number, fragment);
+    pub fn add(&mut self, query: &str, cut: &Cut, number: usize) -> Result<String, String> {
+        let name = self.topics.rows(&self.prefix, query, cut, number);
         let of_fleet = self.topics.topic(&self.prefix, &name);
         let topic = match &self.host {
             Some(host) => host_topic(&of_fleet, host),
             None => of_fleet.clone(),
         };
         let rows = match self.topics {
-            TopicUse::PerQuery => TopicRows::new(&topic, fragment)?,
-            TopicUse::Shared => TopicRows::shared(&topic, &name, fragment)?,
+            TopicUse::PerQuery => TopicRows::new(&topic, cut, number)?,
+            TopicUse::Shared => TopicRows::shared(&topic, &name, cut, number)?,
         };
-        let mut described = rows.description(query, number, fragment);
+        let mut described = rows.description(query, cut, number);
         // That of all hosts is the same.
         described["topic"] = of_fleet.clone().into();
         if self.host.is_some() {
@@ -247,6 +255,11 @@ impl Forwarder {
     pub fn topic(&self, name: &str) -> Option<&str> {
         let forwarded = self.forwarded.get(name)?;
         Some(forwarded.rows.topic())
+    }
+
+    /// For rows of a relation, the interval at whose multiples its content is to be forwarded.
+    pub fn content_every(&self, name: &str) -> Option<Nanos> {
+        self.forwarded.get(name)?.rows.content_every()
     }
 
     /// Ends the forwarding of rows. Their description states it, unless it is that of all hosts.
@@ -276,10 +289,23 @@ impl Forwarder {
                 self.rows(name, &origin, &batch.slice(row, 1));
             }),
             Err(why) => {
-                if !std::mem::replace(&mut forwarded.has_warned, true) {
-                    tracing::warn!(rows = %name, reason = %why, "rows are not forwarded");
-                }
+                forwarded.warn(name, &why);
                 self.lose("not_encoded", batch.requests(origin.counts));
+            }
+        }
+    }
+
+    /// Forwards the content of the relation with this name at an instant, as far as it is that of
+    /// a host: these rows, each once. `epoch` is the random number of the agent's process.
+    pub fn content(&mut self, name: &str, host: &str, epoch: u64, at: Nanos, rows: &Batch) {
+        let Some(forwarded) = self.forwarded.get_mut(name) else {
+            return;
+        };
+        match forwarded.rows.content(host, epoch, at, rows) {
+            Ok(message) => self.push(message),
+            Err(why) => {
+                forwarded.warn(name, &why);
+                self.lose("not_encoded", rows.len() as u64);
             }
         }
     }
@@ -328,7 +354,8 @@ impl Forwarder {
         self.spool.push(&message);
     }
 
-    fn lose(&mut self, cause: &'static str, requests: u64) {
+    /// Counts rows that are not forwarded.
+    pub fn lose(&mut self, cause: &'static str, requests: u64) {
         *self.lost.entry(cause).or_default() += requests;
         self.lost_ever = self.lost_ever.saturating_add(requests);
     }

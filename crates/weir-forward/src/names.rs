@@ -1,6 +1,7 @@
 //! The names of topics.
 
-use weir_query::plan::Plan;
+use weir_query::place::fleet::Cut;
+use weir_query::place::fleet::published::PublishedRows;
 
 /// The longest name of a topic in Kafka.
 const NAME_MAX: usize = 249;
@@ -28,13 +29,14 @@ pub enum TopicUse {
 }
 
 impl TopicUse {
-    /// The name of the rows of fragment `number` of `query`. It depends on the fragment and on its
-    /// columns: a changed query has another one, because its rows are others. A topic of their own
-    /// has this name.
-    pub fn rows(self, prefix: &str, query: &str, number: usize, fragment: &Plan) -> String {
+    /// The name of the rows of fragment `number` of `query`, which was cut. It depends on the
+    /// fragment and on its columns: a changed query has another one, because its rows are others. A
+    /// topic of their own has this name.
+    pub fn rows(self, prefix: &str, query: &str, cut: &Cut, number: usize) -> String {
+        let identity = identity(query, cut, number);
         match self {
-            TopicUse::PerQuery => topic_of(prefix, query, &identity(query, number, fragment)),
-            TopicUse::Shared => named(query, &identity(query, number, fragment), ROWS_NAME_MAX),
+            TopicUse::PerQuery => topic_of(prefix, query, &identity),
+            TopicUse::Shared => named(query, &identity, ROWS_NAME_MAX),
         }
     }
 
@@ -54,10 +56,15 @@ pub fn shared_topic(prefix: &str) -> String {
 }
 
 /// The end of the name of rows, a number of what they are.
-fn identity(query: &str, number: usize, fragment: &Plan) -> String {
+fn identity(query: &str, cut: &Cut, number: usize) -> String {
+    let fragment = &cut.fragments[number].plan;
     let mut identity = format!("{query}\n{number}\n{fragment}");
     for field in &fragment.schema.fields {
         identity += &format!("\n{} {}", field.name, field.ty);
+    }
+    let published = PublishedRows::of(cut, number).ok();
+    if let Some(ends) = published.and_then(|rows| rows.content_at) {
+        identity += &format!("\nevery {}", ends.slide);
     }
     format!(".{:08x}", crc32fast::hash(identity.as_bytes()))
 }

@@ -5,13 +5,17 @@
 //! since 1970; for partial aggregates the end of their interval), `requests` (that the row stands
 //! for), `lost`, and the columns of [`PublishedRows`], as Avro or as JSON ([`MessageForm`]). A
 //! watermark has only `ts` and `lost`, the requests that were lost so far on the way to Kafka.
+//!
+//! Of a relation, a message has all rows of a host at an instant. It has the key `host/ts`, without
+//! `sequence` and `position`: a later one replaces it, also if the rows are others, as they can be
+//! after a restart of the monitor.
 
 use serde_json::{Value, json};
 use weir_model::{Batch, Column, Nanos};
+use weir_query::place::fleet::Cut;
 use weir_query::place::fleet::published::PublishedRows;
-use weir_query::plan::Plan;
 
-use crate::form::{MessageColumns, MessageForm};
+use crate::form::{MessageColumns, MessageForm, RowColumns};
 use crate::message::{TargetPartition, TopicMessage};
 
 /// The key of watermarks.
@@ -43,29 +47,29 @@ pub struct TopicRows {
 }
 
 impl TopicRows {
-    /// The rows of `fragment` as messages of `topic`, which has no others.
+    /// The rows of fragment `number` as messages of `topic`, which has no others.
     ///
     /// # Errors
     /// Why its rows are not published: a clause without full stop.
-    pub fn new(topic: &str, fragment: &Plan) -> Result<TopicRows, String> {
-        let rows = PublishedRows::of(fragment)?;
+    pub fn new(topic: &str, cut: &Cut, number: usize) -> Result<TopicRows, String> {
+        let rows = PublishedRows::of(cut, number)?;
         Ok(TopicRows {
             topic: topic.to_owned(),
-            form: MessageForm::avro(&rows.columns)?,
+            form: MessageForm::avro(&rows)?,
             rows,
             key: String::new(),
         })
     }
 
-    /// The rows of `fragment` as messages of `topic`, which has those of other queries, too; `name`
-    /// is that of these rows.
+    /// The rows of fragment `number` as messages of `topic`, which has those of other queries, too;
+    /// `name` is that of these rows.
     ///
     /// # Errors
     /// As [`TopicRows::new`].
-    pub fn shared(topic: &str, name: &str, fragment: &Plan) -> Result<TopicRows, String> {
+    pub fn shared(topic: &str, name: &str, cut: &Cut, number: usize) -> Result<TopicRows, String> {
         Ok(TopicRows {
             topic: topic.to_owned(),
-            rows: PublishedRows::of(fragment)?,
+            rows: PublishedRows::of(cut, number)?,
             form: MessageForm::Json(name.to_owned()),
             key: format!("{name}/"),
         })
@@ -74,6 +78,47 @@ impl TopicRows {
     /// The topic.
     pub fn topic(&self) -> &str {
         &self.topic
+    }
+
+    /// For a relation, the interval at whose multiples its content is sent.
+    pub fn content_every(&self) -> Option<Nanos> {
+        Some(self.rows.content_at?.slide)
+    }
+
+    /// The content of a relation at an instant, as far as it is that of a host: these rows, each
+    /// once. `epoch` is the random number of the agent's process.
+    ///
+    /// # Errors
+    /// When it cannot be encoded.
+    pub fn content(
+        &mut self,
+        host: &str,
+        epoch: u64,
+        at: Nanos,
+        rows: &Batch,
+    ) -> Result<TopicMessage, String> {
+        let count = rows.len();
+        let columns = self.rows.columns_of(rows).map_err(|e| e.to_string())?;
+        let one = |value: i64| Column::ints(vec![value]);
+        let values = MessageColumns {
+            of_message: [
+                Column::texts([host]),
+                one(epoch.cast_signed()),
+                Column::Nulls(1),
+                Column::Nulls(1),
+                one(at),
+                one(signed(count as u64)),
+                Column::Nulls(1),
+            ],
+            of_rows: RowColumns::All(&self.rows.columns, columns, count),
+        };
+        Ok(TopicMessage {
+            topic: self.topic.clone(),
+            partition: partition_of(host),
+            key: format!("{}{host}/{at}", self.key).into_bytes(),
+            value: self.form.values(&values, 1)?.swap_remove(0),
+            requests: count as u64,
+        })
     }
 
     /// The messages of rows, in order.
@@ -108,10 +153,10 @@ impl TopicRows {
                 Column::ints(requests.iter().map(|&n| signed(n)).collect()),
                 Column::Nulls(count),
             ],
-            of_rows: Some((&self.rows.columns, columns)),
+            of_rows: RowColumns::Each(&self.rows.columns, columns),
         };
         let values = self.form.values(&values, count)?;
-        let partition = TargetPartition::Of(crc32fast::hash(host.as_bytes()));
+        let partition = partition_of(host);
         let messages = (first..).zip(values.into_iter().zip(requests));
         Ok(messages
             .map(|(at, (value, requests))| TopicMessage {
@@ -133,7 +178,7 @@ impl TopicRows {
         let [at, lost] = [at, signed(lost)].map(|value| Column::ints(vec![value]));
         let values = MessageColumns {
             of_message: [none(), none(), none(), none(), at, none(), lost],
-            of_rows: None,
+            of_rows: RowColumns::None,
         };
         Ok(TopicMessage {
             topic: self.topic.clone(),
@@ -146,7 +191,8 @@ impl TopicRows {
 
     /// What the messages contain, as JSON: the query, the agents' part of it, the columns, the
     /// format.
-    pub fn description(&self, query: &str, number: usize, fragment: &Plan) -> Value {
+    pub fn description(&self, query: &str, cut: &Cut, number: usize) -> Value {
+        let fragment = &cut.fragments[number].plan;
         let columns = self.rows.columns.iter().map(|column| {
             let field = &column.field;
             json!({
@@ -162,9 +208,17 @@ impl TopicRows {
             "plan": fragment.to_string(),
             "columns": columns.collect::<Vec<_>>(),
         });
+        if let Some(every) = self.content_every() {
+            described["content_every_ns"] = every.into();
+        }
         self.form.describe(&mut described);
         described
     }
+}
+
+/// All messages of a host are in one partition, in order.
+fn partition_of(host: &str) -> TargetPartition {
+    TargetPartition::Of(crc32fast::hash(host.as_bytes()))
 }
 
 /// A number, of which greater ones are the greatest that messages have.

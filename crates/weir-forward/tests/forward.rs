@@ -9,8 +9,10 @@ use weir_forward::{
     Broker, BrokerError, BrokerRecord, Forwarder, PartitionBatch, RowOrigin, TopicRows, TopicUse,
     description_key, fleet_topic, host_topic, host_topics, instant_of,
 };
-use weir_model::{Batch, Catalog, Column, ColumnBuilder, NANOS_PER_SECOND, Type, Value};
-use weir_query::place::fleet::{CutOptions, Fragment, PlacementStrategy, cut};
+use weir_model::{
+    Batch, Catalog, Column, ColumnBuilder, Field, NANOS_PER_SECOND, Shape, Type, Value,
+};
+use weir_query::place::fleet::{Cut, CutOptions, Fragment, PlacementStrategy, cut};
 use weir_query::plan::Node;
 use weir_query::{CheckOptions, compile};
 use weir_testing::wait_until as until;
@@ -118,16 +120,13 @@ fn away() -> BrokerError {
     }
 }
 
-fn fragment(query: &str, strategy: PlacementStrategy) -> Fragment {
+fn cut_by(query: &str, strategy: PlacementStrategy) -> Cut {
     let checked = compile(query, &Catalog::builtin(), &CheckOptions::live()).unwrap();
     let options = CutOptions {
         hint: Some(strategy),
         ..CutOptions::default()
     };
-    cut(&checked.plan, &options)
-        .unwrap()
-        .fragments
-        .swap_remove(0)
+    cut(&checked.plan, &options).unwrap()
 }
 
 /// The rows of `select bytes from IO`.
@@ -155,8 +154,8 @@ fn forwarder(broker: &TestBroker, directory: &Path) -> Forwarder {
 fn rows_and_watermarks_arrive_in_order() {
     let (broker, home) = (TestBroker::default(), tempfile::tempdir().unwrap());
     let mut forwarder = forwarder(&broker, home.path());
-    let of = fragment("select bytes from IO", PlacementStrategy::Rows);
-    let topic = forwarder.add("all rows", 0, &of.plan).unwrap();
+    let of = cut_by("select bytes from IO", PlacementStrategy::Rows);
+    let topic = forwarder.add("all rows", &of, 0).unwrap();
     assert!(topic.starts_with("t.all_rows."), "{topic}");
     for second in 1..=4 {
         for host in ["a", "b", "c", "d"] {
@@ -189,9 +188,9 @@ fn a_host_has_topics_of_its_own() {
     let (broker, home) = (TestBroker::default(), tempfile::tempdir().unwrap());
     *broker.partitions.lock().unwrap() = 1;
     let mut forwarder = forwarder(&broker, home.path()).of_host("db1.example.org");
-    let of = fragment("select bytes from IO", PlacementStrategy::Rows);
-    let of_fleet = forwarder.add("load", 0, &of.plan).unwrap();
-    assert_eq!(of_fleet, TopicUse::PerQuery.rows("t", "load", 0, &of.plan));
+    let of = cut_by("select bytes from IO", PlacementStrategy::Rows);
+    let of_fleet = forwarder.add("load", &of, 0).unwrap();
+    assert_eq!(of_fleet, TopicUse::PerQuery.rows("t", "load", &of, 0));
     let topic = forwarder.topic(&of_fleet).unwrap().to_owned();
     assert_eq!(topic, format!("{of_fleet}.db1.example.org"));
     // A day: the description is repeated, since brokers keep it for a limited time.
@@ -221,10 +220,10 @@ fn queries_share_a_topic() {
         if let Some(host) = host {
             forwarder = forwarder.of_host(host);
         }
-        let of = fragment("select bytes from IO", PlacementStrategy::Rows);
-        let of_times = fragment("select latency from IO", PlacementStrategy::Rows);
-        let load = forwarder.add("load", 0, &of.plan).unwrap();
-        let slow = forwarder.add("slow", 0, &of_times.plan).unwrap();
+        let of = cut_by("select bytes from IO", PlacementStrategy::Rows);
+        let of_times = cut_by("select latency from IO", PlacementStrategy::Rows);
+        let load = forwarder.add("load", &of, 0).unwrap();
+        let slow = forwarder.add("slow", &of_times, 0).unwrap();
         let end = host.map_or(String::new(), |host| format!(".{host}"));
         let topic = format!("t.all.rows{end}");
         assert_eq!(forwarder.topic(&load), Some(&*topic));
@@ -314,15 +313,15 @@ fn queries_share_a_topic() {
 
 #[test]
 fn rows_in_shared_topics_have_the_same_names_whatever_the_prefix() {
-    let of = fragment("select bytes from IO", PlacementStrategy::Rows);
+    let of = cut_by("select bytes from IO", PlacementStrategy::Rows);
     for query in ["load", "load of all", &"q".repeat(300)] {
         let [short, long] = ["w".to_owned(), "p".repeat(100)]
-            .map(|prefix| TopicUse::Shared.rows(&prefix, query, 0, &of.plan));
+            .map(|prefix| TopicUse::Shared.rows(&prefix, query, &of, 0));
         assert_eq!(short, long);
         assert!(!short.starts_with("w.") && short.len() <= 80, "{short}");
-        let other = TopicUse::Shared.rows("w", query, 1, &of.plan);
+        let other = TopicUse::Shared.rows("w", query, &of, 1);
         assert_ne!(short, other, "of another fragment");
-        let own = TopicUse::PerQuery.rows("w", query, 0, &of.plan);
+        let own = TopicUse::PerQuery.rows("w", query, &of, 0);
         assert_eq!(description_key(&own, &own), own);
     }
 }
@@ -330,8 +329,8 @@ fn rows_in_shared_topics_have_the_same_names_whatever_the_prefix() {
 #[test]
 fn states_and_numbers_that_json_lacks_are_texts() {
     let query = "select vm, latency from IO";
-    let of = fragment(query, PlacementStrategy::Rows);
-    let mut rows = TopicRows::shared("t", "t.q.1", &of.plan).unwrap();
+    let of = cut_by(query, PlacementStrategy::Rows);
+    let mut rows = TopicRows::shared("t", "t.q.1", &of, 0).unwrap();
     let values = [1e300, -0.5, f64::NAN, f64::INFINITY, f64::NEG_INFINITY];
     let texts = Column::texts(["a", "\"", "ä\n", "", "\u{1f4bd}"]);
     let batch = Batch::stream(vec![1; 5], vec![texts, Column::floats(values.to_vec())]);
@@ -349,8 +348,8 @@ fn states_and_numbers_that_json_lacks_are_texts() {
     ];
     assert_eq!(found.collect::<Vec<_>>(), expected);
     let query = "select quantile(latency, 0.5) from IO [range 1 s slide 1 s]";
-    let of = fragment(query, PlacementStrategy::Partials);
-    let mut rows = TopicRows::shared("t", "t.q.1", &of.plan).unwrap();
+    let of = cut_by(query, PlacementStrategy::Partials);
+    let mut rows = TopicRows::shared("t", "t.q.1", &of, 0).unwrap();
     let bytes = Value::Bytes(vec![0_u8, 1, 2, 255].into());
     let state = Column::from_values(Type::Partial, [bytes]);
     let batch = Batch::stream(vec![1], vec![state, Column::ints(vec![3])]);
@@ -389,15 +388,15 @@ fn hosts_with_different_names_have_different_topics() {
         }
     }
     // The longest topic of all hosts leaves room for a host.
-    let of = fragment("select bytes from IO", PlacementStrategy::Rows);
-    let longest = TopicUse::PerQuery.rows(&"p".repeat(100), &"q".repeat(300), 0, &of.plan);
+    let of = cut_by("select bytes from IO", PlacementStrategy::Rows);
+    let longest = TopicUse::PerQuery.rows(&"p".repeat(100), &"q".repeat(300), &of, 0);
     assert!(longest.len() <= 249 - 64, "{}", longest.len());
 }
 
 #[test]
 fn the_instant_of_a_message_is_read_from_it() {
-    let of = fragment("select bytes from IO", PlacementStrategy::Rows);
-    let mut topic = TopicRows::new("t", &of.plan).unwrap();
+    let of = cut_by("select bytes from IO", PlacementStrategy::Rows);
+    let mut topic = TopicRows::new("t", &of, 0).unwrap();
     let instants = [-1, 0, 1_700_000_000_123_456_789, i64::MAX];
     for host in [
         "a",
@@ -417,7 +416,7 @@ fn the_instant_of_a_message_is_read_from_it() {
     }
     let watermark = topic.watermark(42, 0).unwrap();
     assert_eq!(instant_of(&watermark.value), Some(42));
-    let mut shared = TopicRows::shared("t", "t.load.1", &of.plan).unwrap();
+    let mut shared = TopicRows::shared("t", "t.load.1", &of, 0).unwrap();
     let messages = shared.messages(&origin("a", 3), &rows(&instants)).unwrap();
     let found = messages.iter().map(|message| instant_of(&message.value));
     assert_eq!(found.collect::<Vec<_>>(), instants.map(Some));
@@ -441,8 +440,8 @@ fn whatever_fails_is_sent_again() {
         let (broker, home) = (TestBroker::default(), tempfile::tempdir().unwrap());
         *broker.failures.lock().unwrap() = failures;
         let mut forwarder = forwarder(&broker, home.path());
-        let of = fragment("select bytes from IO", PlacementStrategy::Rows);
-        let topic = forwarder.add("q", 0, &of.plan).unwrap();
+        let of = cut_by("select bytes from IO", PlacementStrategy::Rows);
+        let topic = forwarder.add("q", &of, 0).unwrap();
         for sequence in 0..10 {
             forwarder.rows(&topic, &origin("a", sequence), &rows(&[1, 2, 3]));
             forwarder.advance(0);
@@ -469,8 +468,8 @@ fn whatever_fails_is_sent_again() {
 fn a_message_that_is_refused_holds_up_no_other() {
     let (broker, home) = (TestBroker::default(), tempfile::tempdir().unwrap());
     let mut forwarder = forwarder(&broker, home.path());
-    let of = fragment("select bytes from IO", PlacementStrategy::Rows);
-    let topic = forwarder.add("q", 0, &of.plan).unwrap();
+    let of = cut_by("select bytes from IO", PlacementStrategy::Rows);
+    let topic = forwarder.add("q", &of, 0).unwrap();
     for sequence in 10..20 {
         forwarder.rows(&topic, &origin("a", sequence), &rows(&[1]));
     }
@@ -489,9 +488,9 @@ fn a_message_that_is_refused_holds_up_no_other() {
 fn what_waited_when_the_process_ended_is_sent_by_the_next_one() {
     let (broker, home) = (TestBroker::default(), tempfile::tempdir().unwrap());
     *broker.failures.lock().unwrap() = u32::MAX;
-    let of = fragment("select bytes from IO", PlacementStrategy::Rows);
+    let of = cut_by("select bytes from IO", PlacementStrategy::Rows);
     let mut first = forwarder(&broker, home.path());
-    let topic = first.add("q", 0, &of.plan).unwrap();
+    let topic = first.add("q", &of, 0).unwrap();
     first.rows(&topic, &origin("a", 1), &rows(&[1, 2]));
     first.advance(0);
     until("the failure is reported", || {
@@ -502,7 +501,7 @@ fn what_waited_when_the_process_ended_is_sent_by_the_next_one() {
     std::mem::forget(first);
     let working = TestBroker::default();
     let mut second = forwarder(&working, home.path());
-    second.add("q", 0, &of.plan).unwrap();
+    second.add("q", &of, 0).unwrap();
     second.rows(&topic, &origin("a", 2), &rows(&[3]));
     second.advance(0);
     second.close();
@@ -517,8 +516,8 @@ fn a_topic_that_is_made_again_with_other_partitions_is_found() {
     let (broker, home) = (TestBroker::default(), tempfile::tempdir().unwrap());
     *broker.failures.lock().unwrap() = u32::MAX;
     let mut forwarder = forwarder(&broker, home.path());
-    let of = fragment("select bytes from IO", PlacementStrategy::Rows);
-    let topic = forwarder.add("q", 0, &of.plan).unwrap();
+    let of = cut_by("select bytes from IO", PlacementStrategy::Rows);
+    let topic = forwarder.add("q", &of, 0).unwrap();
     for host in ["a", "b", "c", "d", "e"] {
         forwarder.rows(&topic, &origin(host, 1), &rows(&[1]));
     }
@@ -541,8 +540,8 @@ fn an_end_does_not_wait_for_a_broker_that_does_not_answer() {
         ..TestBroker::default()
     };
     let mut first = forwarder(&broker, home.path());
-    let of = fragment("select bytes from IO", PlacementStrategy::Rows);
-    let topic = first.add("q", 0, &of.plan).unwrap();
+    let of = cut_by("select bytes from IO", PlacementStrategy::Rows);
+    let topic = first.add("q", &of, 0).unwrap();
     first.rows(&topic, &origin("a", 1), &rows(&[1]));
     first.close();
     let working = TestBroker::default();
@@ -558,10 +557,10 @@ fn a_row_that_cannot_be_encoded_takes_no_other_with_it() {
     let (broker, home) = (TestBroker::default(), tempfile::tempdir().unwrap());
     let mut forwarder = forwarder(&broker, home.path());
     let query = "select vm, sum(bytes) from IO [range 1 s slide 1 s] group by vm";
-    let of = fragment(query, PlacementStrategy::Partials);
-    let topic = forwarder.add("q", 0, &of.plan).unwrap();
-    let Node::Partial { calls, .. } = &of.plan.node else {
-        panic!("{}", of.plan);
+    let of = cut_by(query, PlacementStrategy::Partials);
+    let topic = forwarder.add("q", &of, 0).unwrap();
+    let Node::Partial { calls, .. } = &of.fragments[0].plan.node else {
+        panic!("{}", of.fragments[0].plan);
     };
     let mut state = calls[0].function.append_only_state(&calls[0]);
     state.resize(1);
@@ -578,7 +577,7 @@ fn a_row_that_cannot_be_encoded_takes_no_other_with_it() {
         vec![SECOND; 2],
         vec![keys, column, Column::ints(vec![3, 4])],
     );
-    let counts = of.plan.requests_column();
+    let counts = of.fragments[0].plan.requests_column();
     forwarder.rows(
         &topic,
         &RowOrigin {
@@ -596,11 +595,72 @@ fn a_row_that_cannot_be_encoded_takes_no_other_with_it() {
 }
 
 #[test]
-fn relations_are_not_forwarded() {
+fn relations_are_forwarded_as_their_content_at_the_ends_of_windows() {
+    let joined = "select d.vdisk, sum(bytes) as bytes from IO [range 4 s slide 2 s] i join disks d \
+                  on i.host = d.host and i.vdisk = d.vdisk group by d.vdisk";
+    for topics in [TopicUse::PerQuery, TopicUse::Shared] {
+        let (broker, home) = (TestBroker::default(), tempfile::tempdir().unwrap());
+        let mut forwarder = forwarder(&broker, home.path()).with_topics(topics);
+        let of = cut_by(joined, PlacementStrategy::Rows);
+        let is_relation = |f: &Fragment| f.plan.shape == Shape::Relation;
+        let number = of.fragments.iter().position(is_relation).unwrap();
+        let name = forwarder.add("q", &of, number).unwrap();
+        assert_eq!(forwarder.content_every(&name), Some(2 * SECOND));
+        let fields = &of.fragments[number].plan.schema.fields;
+        let rows = |disks: &[&str]| {
+            let column = |field: &Field| match &*field.name {
+                "vdisk" => Column::texts(disks.iter().copied()),
+                "host" => Column::texts(disks.iter().map(|_| "db1")),
+                other => panic!("{other}"),
+            };
+            Batch::stream(vec![0; disks.len()], fields.iter().map(column).collect())
+        };
+        for (host, disks) in [
+            ("db1", &["sda", "sdb"][..]),
+            ("db2", &[]),
+            ("db1", &["sda"]),
+        ] {
+            forwarder.content(&name, host, 7, 2 * SECOND, &rows(disks));
+        }
+        forwarder.advance(2 * SECOND);
+        let topic = forwarder.topic(&name).unwrap().to_owned();
+        until("all arrive", || broker.all(&topic).len() >= 4);
+        forwarder.close();
+        let prefix = if topics == TopicUse::Shared {
+            format!("{name}/")
+        } else {
+            String::new()
+        };
+        let of_db1 = format!("{prefix}db1/{}", 2 * SECOND);
+        let keys = broker.all(&topic);
+        assert_eq!(
+            keys.iter().filter(|key| **key == of_db1).count(),
+            2,
+            "{keys:?}"
+        );
+        assert!(keys.contains(&format!("{prefix}db2/{}", 2 * SECOND)));
+    }
+}
+
+#[test]
+fn a_relation_without_windows_of_one_size_is_not_forwarded() {
     let (broker, home) = (TestBroker::default(), tempfile::tempdir().unwrap());
     let mut forwarder = forwarder(&broker, home.path());
-    let of = fragment("select vdisk from disks", PlacementStrategy::Rows);
-    let why = forwarder.add("q", 0, &of.plan).unwrap_err();
-    assert!(why.contains("relation"), "{why}");
+    let windows = |other: &str| {
+        format!(
+            "select d.vdisk from disks d, IO [range 2 s slide 1 s] i, IO [{other}] j \
+             where i.vdisk = d.vdisk and j.vdisk = d.vdisk and i.bytes < j.bytes"
+        )
+    };
+    for (query, reason) in [
+        ("select vdisk from disks".to_owned(), "no window"),
+        (windows("range 3 s slide 1 s"), "different windows"),
+    ] {
+        let of = cut_by(&query, PlacementStrategy::Rows);
+        let is_relation = |f: &Fragment| f.plan.shape == Shape::Relation;
+        let number = of.fragments.iter().position(is_relation).unwrap();
+        let why = forwarder.add("q", &of, number).unwrap_err();
+        assert!(why.contains(reason), "{why}");
+    }
     forwarder.close();
 }

@@ -10,9 +10,9 @@ use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use weir_forward::config::{ForwardSasl, ForwardTls, SaslMechanism};
 use weir_forward::{ForwardConfig, Forwarder, RowOrigin, SenderStatus};
 use weir_model::{Batch, Catalog, Column};
-use weir_query::place::fleet::CutOptions;
 use weir_query::place::fleet::published::cut_to_publish;
-use weir_query::{CheckOptions, Plan, compile};
+use weir_query::place::fleet::{Cut, CutOptions};
+use weir_query::{CheckOptions, compile};
 use weir_runtime::config::Time;
 use weir_testing::{Kafka, KafkaUser, Scratch, skipped, wait_until};
 
@@ -40,15 +40,14 @@ fn certificates(home: &Scratch, name: &str) -> [PathBuf; 3] {
     .map(|(end, text)| home.write(&format!("{name}.{end}"), &text).into())
 }
 
-/// The plan of the rows that are forwarded.
-fn plan() -> Plan {
+/// The query whose rows are forwarded.
+fn query() -> Cut {
     let checked = compile(
         "select bytes from IO",
         &Catalog::builtin(),
         &CheckOptions::live(),
     );
-    let cut = cut_to_publish(&checked.unwrap().plan, &CutOptions::default());
-    cut.unwrap().fragments.swap_remove(0).plan
+    cut_to_publish(&checked.unwrap().plan, &CutOptions::default()).unwrap()
 }
 
 /// Forwards rows of a host with these instants.
@@ -68,7 +67,7 @@ fn forward(forwarder: &mut Forwarder, topic: &str, sequence: u64, instants: &[i6
 /// What becomes of a row that is forwarded with this configuration.
 fn outcome(config: &ForwardConfig, directory: &Path) -> SenderStatus {
     let mut forwarder = Forwarder::open(config, directory).unwrap().unwrap();
-    let topic = forwarder.add("q", 0, &plan()).unwrap();
+    let topic = forwarder.add("q", &query(), 0).unwrap();
     forward(&mut forwarder, &topic, 1, &[5]);
     forwarder.advance(10);
     let mut status = forwarder.status().0;
@@ -202,7 +201,7 @@ fn each_message_arrives_while_brokers_are_killed() {
     };
     let directory = PathBuf::from(home.file("spool"));
     let mut forwarder = Forwarder::open(&config, &directory).unwrap().unwrap();
-    let topic = forwarder.add("q", 0, &plan()).unwrap();
+    let topic = forwarder.add("q", &query(), 0).unwrap();
     let second = 1_000_000_000;
     let mut sequence = 0;
     let mut send = |forwarder: &mut Forwarder, count: u64| {

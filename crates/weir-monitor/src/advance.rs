@@ -121,10 +121,13 @@ impl Monitor {
     fn advance(&mut self, watermark: Nanos, now: Nanos) {
         let pending = self.queries.values().filter(|q| q.pending.is_some());
         let starts = pending.map(|q| q.from).filter(|from| *from < watermark);
-        let starts: BTreeSet<Nanos> = starts.collect();
-        for instant in starts.into_iter().chain([watermark]) {
+        let mut instants: BTreeSet<Nanos> = starts.collect();
+        instants.extend(self.content_instants(watermark));
+        instants.insert(watermark);
+        for instant in instants {
             self.advance_engine(instant, now);
             self.start_pending();
+            self.forward_contents();
         }
     }
 

@@ -1,16 +1,20 @@
 //! [`Forwarding`]: the rows of standing queries, forwarded to Kafka as the engine receives them.
+//!
+//! Of a relation the content is forwarded, host by host, at each end of the query's windows: what
+//! the engine has at that instant. It is the content that the agent has sent so far without the
+//! changes that still wait for the watermark.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use weir_forward::{Forwarder, RowOrigin};
 use weir_model::{Batch, Nanos};
 use weir_query::engine::QueryId;
-use weir_query::place::fleet::Fragment;
+use weir_query::place::fleet::Cut;
 use weir_sink::metrics::Family;
 use weir_wire::ChannelId;
 
 use super::Monitor;
-use super::agents::count;
+use super::agents::{AgentId, count};
 use weir_runtime::run_loop::CounterReading;
 
 /// The place of its counters in stream `weir`.
@@ -19,19 +23,32 @@ const PLACE: &str = "forward";
 /// Why the rows of a query without fragments are not forwarded.
 pub(super) const NOTHING_SENT: &str = "it reads nothing that agents send";
 
+/// The maximum number of instants at which the content of a relation is forwarded when time
+/// advances once: after a long pause, that of the earlier ones is lost.
+const ENDS_MAX: i64 = 1_000;
+
 /// Forwards the rows of standing queries: those that the engine receives, so that another engine
 /// has the same result. Rows that are late here are not forwarded.
 pub(super) struct Forwarding {
     forwarder: Forwarder,
-    /// The names under which the rows of each channel are forwarded, by query.
-    names: HashMap<ChannelId, Vec<(QueryId, String)>>,
+    /// What is forwarded of each channel.
+    channels: HashMap<ChannelId, Vec<ForwardedChannel>>,
+}
+
+/// The rows of a channel, as they are forwarded for a query.
+struct ForwardedChannel {
+    query: QueryId,
+    /// Their name.
+    name: String,
+    /// For a relation, the interval at whose multiples its content is forwarded.
+    content_every: Option<Nanos>,
 }
 
 impl Forwarding {
     /// Forwards rows of a channel.
     pub(super) fn rows(&mut self, channel: ChannelId, origin: &RowOrigin<'_>, batch: &Batch) {
-        for (_, name) in self.names.get(&channel).into_iter().flatten() {
-            self.forwarder.rows(name, origin, batch);
+        for forwarded in self.channels.get(&channel).into_iter().flatten() {
+            self.forwarder.rows(&forwarded.name, origin, batch);
         }
     }
 }
@@ -41,7 +58,7 @@ impl Monitor {
     pub fn forward_to(&mut self, forwarder: Forwarder) {
         self.forwarding = Some(Forwarding {
             forwarder,
-            names: HashMap::new(),
+            channels: HashMap::new(),
         });
     }
 
@@ -64,37 +81,43 @@ impl Monitor {
         waiting
     }
 
-    /// Begins to forward the rows of a query's fragments, the channels of which are `channels`.
-    pub(super) fn forward_query<'a>(
+    /// Begins to forward the rows of the fragments of a query that was cut; `channels` are theirs.
+    pub(super) fn forward_query(
         &mut self,
         query: QueryId,
         name: &str,
-        fragments: impl Iterator<Item = (&'a Fragment, ChannelId)>,
+        cut: &Cut,
+        channels: &[ChannelId],
         now: Nanos,
     ) {
         let Some(forwarding) = &mut self.forwarding else {
             return;
         };
-        let mut fragments = fragments.enumerate().peekable();
-        if fragments.peek().is_none() {
-            tracing::warn!(query = %name, reason = %NOTHING_SENT, "rows are not forwarded");
-            let cause = format!("{name}: {NOTHING_SENT}");
-            self.own.record(now, None, "not_forwarded", &cause, 1);
+        let mut refused = Vec::new();
+        if channels.is_empty() {
+            refused.push(NOTHING_SENT.to_owned());
         }
-        for (number, (fragment, channel)) in fragments {
-            match forwarding.forwarder.add(name, number, &fragment.plan) {
+        for (number, channel) in channels.iter().enumerate() {
+            let forwarder = &mut forwarding.forwarder;
+            match forwarder.add(name, cut, number) {
                 Ok(rows) => {
-                    let topic = forwarding.forwarder.topic(&rows).unwrap_or_default();
+                    let topic = forwarder.topic(&rows).unwrap_or_default();
                     tracing::info!(query = %name, topic, "rows are forwarded");
-                    let names = forwarding.names.entry(channel).or_default();
-                    names.push((query, rows));
+                    let forwarded = ForwardedChannel {
+                        query,
+                        content_every: forwarder.content_every(&rows),
+                        name: rows,
+                    };
+                    let of_channel = forwarding.channels.entry(*channel).or_default();
+                    of_channel.push(forwarded);
                 }
-                Err(why) => {
-                    tracing::warn!(query = %name, reason = %why, "rows are not forwarded");
-                    let cause = format!("{name}: {why}");
-                    self.own.record(now, None, "not_forwarded", &cause, 1);
-                }
+                Err(why) => refused.push(why),
             }
+        }
+        for why in refused {
+            tracing::warn!(query = %name, reason = %why, "rows are not forwarded");
+            let cause = format!("{name}: {why}");
+            self.own.record(now, None, "not_forwarded", &cause, 1);
         }
     }
 
@@ -103,13 +126,82 @@ impl Monitor {
         let Some(forwarding) = &mut self.forwarding else {
             return;
         };
-        for names in forwarding.names.values_mut() {
-            let of_query = |(of, _): &mut (QueryId, String)| *of == query;
-            for (_, name) in names.extract_if(.., of_query) {
-                forwarding.forwarder.remove(&name);
+        for channels in forwarding.channels.values_mut() {
+            for ended in channels.extract_if(.., |of| of.query == query) {
+                forwarding.forwarder.remove(&ended.name);
             }
         }
-        forwarding.names.retain(|_, names| !names.is_empty());
+        forwarding
+            .channels
+            .retain(|_, channels| !channels.is_empty());
+    }
+
+    /// The instants until `watermark` at which the content of relations is forwarded.
+    pub(super) fn content_instants(&mut self, watermark: Nanos) -> BTreeSet<Nanos> {
+        let Some(forwarding) = &mut self.forwarding else {
+            return BTreeSet::new();
+        };
+        let mut instants = BTreeSet::new();
+        let mut skipped = 0_u64;
+        for forwarded in forwarding.channels.values().flatten() {
+            let (Some(every), Some(running)) =
+                (forwarded.content_every, self.queries.get(&forwarded.query))
+            else {
+                continue;
+            };
+            let from = self.watermark.max(running.forwards_after());
+            let multiple = |instant: Nanos| instant.div_euclid(every);
+            let (first, last) = (multiple(from).saturating_add(1), multiple(watermark));
+            let begin = first.max(last.saturating_sub(ENDS_MAX - 1));
+            skipped = skipped.saturating_add_signed(begin - first);
+            instants.extend((begin..=last).map(|n| n.saturating_mul(every)));
+        }
+        if skipped > 0 {
+            forwarding.forwarder.lose("pause", skipped);
+        }
+        instants
+    }
+
+    /// Forwards the content of relations at the watermark, where it is that of an end of windows.
+    pub(super) fn forward_contents(&mut self) {
+        let Some(forwarding) = &mut self.forwarding else {
+            return;
+        };
+        let at = self.watermark;
+        for (id, channels) in &forwarding.channels {
+            let is_due = |of: &&ForwardedChannel| {
+                let running = self.queries.get(&of.query);
+                of.content_every.is_some_and(|every| at % every == 0)
+                    && running.is_some_and(|running| running.forwards_after() < at)
+            };
+            let due: Vec<&ForwardedChannel> = channels.iter().filter(is_due).collect();
+            let Some(channel) = self.channels.get(*id).filter(|_| !due.is_empty()) else {
+                continue;
+            };
+            let schema = &channel.fragment.plan.schema;
+            let mut later: HashMap<AgentId, Vec<&Batch>> = HashMap::new();
+            for (agent, batch) in channel.waiting.in_order_of_arrival() {
+                later.entry(agent).or_default().push(batch);
+            }
+            for (number, agent) in &self.agents {
+                let Some(run) = agent.runs.get(id) else {
+                    continue;
+                };
+                let rows = match later.get(number) {
+                    None => run.content.stream_rows(schema, at),
+                    Some(later) => {
+                        let mut content = run.content.clone();
+                        later.iter().rev().for_each(|batch| content.undo(batch));
+                        content.stream_rows(schema, at)
+                    }
+                };
+                let host = agent.host.as_str();
+                for of in &due {
+                    let forwarder = &mut forwarding.forwarder;
+                    forwarder.content(&of.name, host, agent.instance, at, &rows);
+                }
+            }
+        }
     }
 
     /// Forwards the watermark, writes what is to be forwarded to disk, and counts what was lost.

@@ -80,6 +80,16 @@ impl Waiting {
         self.pieces.iter().filter_map(last).max()
     }
 
+    /// The rows of agents, in the order of arrival.
+    pub fn in_order_of_arrival(&self) -> Vec<(AgentId, &Batch)> {
+        let mut pieces: Vec<&Piece> = self.pieces.iter().map(|Reverse(piece)| piece).collect();
+        pieces.sort_by_key(|piece| piece.arrival);
+        pieces
+            .into_iter()
+            .map(|piece| (piece.agent, &piece.batch))
+            .collect()
+    }
+
     /// Adds rows of an agent, in timestamp order; returns their approximate bytes.
     pub fn push(&mut self, agent: AgentId, batch: Batch) -> usize {
         if batch.is_empty() {

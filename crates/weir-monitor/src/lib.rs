@@ -196,6 +196,11 @@ impl Running {
     pub fn channels(&self) -> impl Iterator<Item = ChannelId> {
         self.channels.iter().map(|(id, _)| *id)
     }
+
+    /// What is forwarded for it is later than this instant.
+    fn forwards_after(&self) -> Nanos {
+        self.from.max(self.shown_to)
+    }
 }
 
 /// A query that failed.
@@ -554,8 +559,8 @@ impl Monitor {
         self.queries.insert(query, running);
         self.start_pending();
         if standing {
-            let channels = wanted.iter().map(|(id, _)| *id);
-            self.forward_query(query, name, cut.fragments.iter().zip(channels), now);
+            let channels: Vec<ChannelId> = wanted.iter().map(|(id, _)| *id).collect();
+            self.forward_query(query, name, cut, &channels[..cut.fragments.len()], now);
             self.hold(now);
         }
         Ok(query)

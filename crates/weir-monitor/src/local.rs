@@ -13,8 +13,8 @@ use tracing::{error, info};
 use weir_forward::{ForwardTarget, ForwardedQuery, Forwarder, TopicRows};
 use weir_model::{NANOS_PER_SECOND, Nanos};
 use weir_query::engine::EngineOptions;
+use weir_query::place::fleet::CutError;
 use weir_query::place::fleet::published::cut_published;
-use weir_query::place::fleet::{CutError, Fragment};
 use weir_query::plan::Plan;
 use weir_runtime::failure::Failure;
 use weir_runtime::run_loop::Stop;
@@ -96,8 +96,7 @@ fn is_forwarded(query: &StandingEntry, plan: &Plan) -> Result<(), String> {
     if cut.fragments.is_empty() {
         return Err(NOTHING_SENT.to_owned());
     }
-    let rows = |fragment: &Fragment| TopicRows::new("", &fragment.plan);
-    cut.fragments.iter().try_for_each(|f| rows(f).map(drop))
+    (0..cut.fragments.len()).try_for_each(|number| TopicRows::new("", &cut, number).map(drop))
 }
 
 impl LocalMonitor {

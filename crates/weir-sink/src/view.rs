@@ -64,6 +64,14 @@ impl RelationView {
         self.advance(batch);
     }
 
+    /// Applies the opposite of changes, the last one first: the content before them. Retractions
+    /// that were dropped must not be among them.
+    pub fn undo(&mut self, batch: &Batch) {
+        for row in (0..batch.len()).rev() {
+            self.change(batch.row(row).into(), -batch.weight(row), usize::MAX);
+        }
+    }
+
     /// Applies changes if there are then at most `rows_max` distinct rows, which fit in memory;
     /// otherwise returns false and changes nothing.
     pub fn try_apply(&mut self, batch: &Batch, rows_max: usize) -> bool {
@@ -146,6 +154,16 @@ impl RelationView {
     /// All rows as insertions at `at`, with the columns of `schema`, in no order.
     pub fn snapshot(&self, schema: &Schema, at: Nanos) -> Batch {
         deltas(schema, at, self.rows())
+    }
+
+    /// All rows at `at` as those of a stream, copies one by one, in no order.
+    pub fn stream_rows(&self, schema: &Schema, at: Nanos) -> Batch {
+        let copies = |(row, count): (_, i64)| std::iter::repeat_n((row, 1), count as usize);
+        let rows = deltas(schema, at, self.rows().flat_map(copies));
+        Batch {
+            weights: None,
+            ..rows
+        }
     }
 
     /// The number of rows omitted for lack of memory.

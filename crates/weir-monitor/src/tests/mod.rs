@@ -1,6 +1,7 @@
 //! The monitor with simulated agents: tests specify its input and compare its output.
 
 mod completeness;
+mod contents;
 mod faults;
 mod files;
 pub mod fleet;

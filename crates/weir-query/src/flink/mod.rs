@@ -5,7 +5,8 @@
 //! that contains it, with the columns `window_start` and `window_end`. So a relation that changes
 //! at the multiples of a slide is a table with these columns, and its content at τ is the rows
 //! with `window_end` = τ. A window over all rows is the stream itself, as a table that Flink
-//! updates. Other windows change with every row and are refused.
+//! updates. Other windows change with every row and are refused. The content of a relation that
+//! agents send is in windows of the query's size and slide too, in each the one at its end.
 //!
 //! An instant is nanoseconds in a BIGINT, since event time has milliseconds in Flink: a row at `ts`
 //! has event time ⌊(ts - 1) / 10⁶⌋ ms, so that the windows (a, b] of CQL are the windows [a, b) of
@@ -157,8 +158,8 @@ pub fn translate_published(
 ) -> Result<FlinkQuery, Untranslatable> {
     let plan = cut.monitor_over(names);
     let pane_ms = table::pane_ms(&plan)?;
-    let tables = cut.fragments.iter().zip(names).map(|(fragment, name)| {
-        let rows = PublishedRows::of(&fragment.plan).map_err(Untranslatable)?;
+    let tables = names.iter().enumerate().map(|(number, name)| {
+        let rows = PublishedRows::of(cut, number).map_err(Untranslatable)?;
         FlinkTable::published(name, rows, topic, pane_ms)
     });
     let tables = tables.collect::<Result<Vec<_>, _>>()?;

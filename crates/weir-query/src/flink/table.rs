@@ -2,10 +2,12 @@
 
 use weir_model::{Declaration, Field, Shape, Type};
 
+use super::block::indented;
 use super::{MILLISECOND, Untranslatable, quoted, refuse, text};
-use crate::place::fleet::published::{EVENT_TIME, PublishedRows, RESERVED, SHARED_QUERY};
-use crate::plan::{Node, Plan, greatest_common_divisor};
-use crate::window::Window;
+use crate::place::fleet::published::{
+    CONTENT, EVENT_TIME, PublishedRows, RESERVED, SHARED_QUERY, WindowEnds, windows,
+};
+use crate::plan::{Plan, greatest_common_divisor};
 
 /// The column with the instant of a row.
 const INSTANT: &str = "ts";
@@ -71,7 +73,8 @@ impl FlinkTable {
         let name = &declaration.name;
         if declaration.shape == Shape::Relation {
             return refuse(format!(
-                "{name} is a relation; only streams become tables of Flink"
+                "{name} is a relation: only its content at the ends of windows becomes a table of \
+                 Flink, which a monitor forwards to Kafka (--forward)"
             ));
         }
         let fields = &declaration.schema.fields;
@@ -187,9 +190,10 @@ impl FlinkTable {
             let ty = message_type(*ty).expect("checked when it was added");
             format!("{} {ty}", quoted(name))
         };
-        let (fields, own) = match self.content() {
-            TopicContent::OneFragment => (&self.columns[..], &[][..]),
-            TopicContent::Several => self.columns.split_at(RESERVED.len()),
+        let is_nested = self.content() == TopicContent::Several || self.content_at().is_some();
+        let (fields, own) = match is_nested {
+            true => self.columns.split_at(RESERVED.len()),
+            false => (&self.columns[..], &[][..]),
         };
         let mut types: Vec<String> = fields.iter().map(typed).collect();
         if self.content() == TopicContent::Several {
@@ -198,7 +202,11 @@ impl FlinkTable {
         // A row of Flink has at least one field.
         if !own.is_empty() {
             let own: Vec<String> = own.iter().map(typed).collect();
-            types.push(format!("{} ROW<{}>", quoted(&self.stream), own.join(", ")));
+            let row = format!("ROW<{}>", own.join(", "));
+            types.push(match self.content_at() {
+                Some(_) => format!("{} ARRAY<{row}>", quoted(self.content_field())),
+                None => format!("{} {row}", quoted(&self.stream)),
+            });
         }
         types
             .into_iter()
@@ -212,6 +220,19 @@ impl FlinkTable {
         published.map_or(TopicContent::OneFragment, |published| published.topic)
     }
 
+    /// For a relation, the windows at whose ends the table has its content.
+    pub(super) fn content_at(&self) -> Option<WindowEnds> {
+        self.rows().and_then(|rows| rows.content_at)
+    }
+
+    /// The field with the rows of a relation.
+    fn content_field(&self) -> &str {
+        match self.content() {
+            TopicContent::OneFragment => CONTENT,
+            TopicContent::Several => &self.stream,
+        }
+    }
+
     /// The name of the table.
     fn name(&self) -> String {
         match self.published {
@@ -222,35 +243,64 @@ impl FlinkTable {
 
     /// The rows that agents send, each once, without watermarks.
     pub fn view(&self) -> Option<FlinkView> {
-        let Published {
-            rows,
-            pane_ms,
-            topic,
-        } = self.published.as_ref()?;
-        let own = rows.columns.iter().map(|c| quoted(&c.field.name));
+        let Published { rows, topic, .. } = self.published.as_ref()?;
+        let names = rows.columns.iter().map(|c| quoted(&c.field.name));
+        let (instant, time) = (quoted(INSTANT), quoted(&self.event_time));
         let rows_name = quoted(&self.stream);
-        let (own, filter): (Vec<String>, String) = match topic {
-            TopicContent::OneFragment => (own.collect(), String::new()),
-            TopicContent::Several => (
-                own.map(|name| format!("{rows_name}.{name} AS {name}"))
-                    .collect(),
-                format!(" AND {} = {}", quoted(SHARED_QUERY), text(&self.stream)),
-            ),
+        let select = match rows.content_at {
+            Some(_) => {
+                let names: Vec<String> = names.collect();
+                let (content, names) = (quoted(self.content_field()), names.join(", "));
+                let latest = indented(&self.latest(&content, "`host`")?);
+                format!(
+                    "SELECT {instant}, {names}, {time}\nFROM (\n{latest}\n) AS `message`\n\
+                     CROSS JOIN UNNEST(`message`.{content}) AS `rows` ({names})"
+                )
+            }
+            None => {
+                let own: Vec<String> = match topic {
+                    TopicContent::OneFragment => names.collect(),
+                    TopicContent::Several => names
+                        .map(|name| format!("{rows_name}.{name} AS {name}"))
+                        .collect(),
+                };
+                let key = "`host`, `epoch`, `sequence`, `position`";
+                self.latest(&own.join(", "), key)?
+            }
         };
-        let columns: Vec<String> = [quoted(INSTANT)].into_iter().chain(own).collect();
-        let (table, time) = (quoted(&self.name()), quoted(&self.event_time));
-        let pane = interval(*pane_ms);
-        let select = format!(
-            "SELECT {}, `window_time` AS {time}\nFROM (\n  SELECT *, ROW_NUMBER() OVER (PARTITION BY \
-             `window_start`, `window_end`, `host`, `epoch`, `sequence`, `position` ORDER BY {time} \
-             DESC) AS `row_number`\n  FROM TABLE(TUMBLE(TABLE {table}, DESCRIPTOR({time}), {pane}))\n  \
-             WHERE `host` IS NOT NULL{filter}\n)\nWHERE `row_number` = 1",
-            columns.join(", "),
-        );
         Some(FlinkView {
             name: self.stream.clone(),
             select,
         })
+    }
+
+    /// The instant, these columns and the event time of the last message with each key.
+    fn latest(&self, columns: &str, key: &str) -> Option<String> {
+        let published = self.published.as_ref()?;
+        let filter = match published.topic {
+            TopicContent::OneFragment => String::new(),
+            TopicContent::Several => {
+                format!(" AND {} = {}", quoted(SHARED_QUERY), text(&self.stream))
+            }
+        };
+        let columns = match columns {
+            "" => quoted(INSTANT),
+            columns => format!("{}, {columns}", quoted(INSTANT)),
+        };
+        let (table, time) = (quoted(&self.name()), quoted(&self.event_time));
+        let pane = interval(published.pane_ms);
+        Some(format!(
+            "SELECT {columns}, `window_time` AS {time}\nFROM (\n  SELECT *, ROW_NUMBER() OVER \
+             (PARTITION BY `window_start`, `window_end`, {key} ORDER BY {time} DESC) AS \
+             `row_number`\n  FROM TABLE(TUMBLE(TABLE {table}, DESCRIPTOR({time}), {pane}))\n  \
+             WHERE `host` IS NOT NULL{filter}\n)\nWHERE `row_number` = 1",
+        ))
+    }
+
+    /// For a relation: whether a row is of the content at the end of its window.
+    pub(super) fn is_at_end() -> String {
+        let instant = quoted(INSTANT);
+        format!("`window_end` = TO_TIMESTAMP_LTZ({instant} / 1000000, 3)")
     }
 
     /// The query whose rows, as JSON, are those of the table; `None` for what agents send.
@@ -278,22 +328,8 @@ fn message_type(ty: Type) -> Result<&'static str, Untranslatable> {
 
 /// The greatest duration of which all windows of a plan consist, in milliseconds.
 pub(super) fn pane_ms(plan: &Plan) -> Result<i64, Untranslatable> {
-    fn visit(plan: &Plan, found: &mut Vec<i64>) {
-        match &plan.node {
-            Node::Merge { slide, .. } => found.push(*slide),
-            Node::Window {
-                window: Window::Range(range),
-                ..
-            } => found.extend(range.slide),
-            _ => {}
-        }
-        for input in plan.inputs() {
-            visit(input, found);
-        }
-    }
-    let mut slides = Vec::new();
-    visit(plan, &mut slides);
-    let pane = slides.into_iter().fold(0, greatest_common_divisor);
+    let slides = windows(plan).into_iter().map(|(_, slide)| slide);
+    let pane = slides.fold(0, greatest_common_divisor);
     match pane {
         0 => Ok(1_000),
         pane if pane % MILLISECOND == 0 => Ok(pane / MILLISECOND),

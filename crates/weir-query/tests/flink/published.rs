@@ -1,26 +1,31 @@
 //! What agents publish of a query, merged by Flink, has the result of the oracle: partial
-//! aggregates and rows of three hosts, some of them twice, with watermarks between them, in topics
-//! of their own or among the rows of other queries.
+//! aggregates, rows and contents of relations of three hosts, some of them twice, with watermarks
+//! between them, in topics of their own or among the rows of other queries.
 
+use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
-use weir_model::Value;
-use weir_query::flink::{FlinkTable, TopicContent, translate_published};
-use weir_query::place::fleet::published::{PublishedRows, cut_to_publish};
+use weir_model::{Shape, Value};
+use weir_query::flink::{FlinkQuery, FlinkTable, TopicContent, translate_published};
+use weir_query::place::fleet::published::{PublishedRows, WindowEnds, cut_to_publish};
 use weir_query::place::fleet::{Cut, CutOptions, PlacementStrategy};
+use weir_query::plan::Plan;
 
+use crate::support::Row;
 use crate::support::case;
 use crate::support::changes::Changes;
 use crate::support::feed::Random;
 use crate::support::fleet::{Deal, Fleet, Life, is_by_arrival};
 use crate::support::history::Element;
 use crate::support::run::batch;
-use crate::{Flink, NOT_PLANNED, SHARE, Translated, flink, is_full, none, of_case, of_seed};
+use crate::{
+    Flink, NOT_PLANNED, SHARE, Translated, flink, is_full, next_multiple, none, of_case, of_seed,
+};
 
 /// The number of random queries, and with `WEIR_TESTS=all`.
-const RANDOM: [usize; 2] = [8, 150];
+const RANDOM: [usize; 2] = [9, 180];
 
 /// The hosts that rows are distributed over.
 const HOSTS: u64 = 3;
@@ -47,11 +52,7 @@ impl Published {
         if is_by_arrival(optimized) || instants.any(|ts| ts <= 1) {
             return None;
         }
-        let options = CutOptions {
-            monitor_sources: Vec::new(),
-            ..CutOptions::default()
-        };
-        let cut = cut_to_publish(optimized, &options).unwrap();
+        let cut = cut_all(optimized);
         let topics = topics(&cut);
         let flink = translate_published(&cut, &topics, topic).ok()?;
         let mut random = Random::new(seed);
@@ -74,7 +75,10 @@ impl Published {
         let emitted = emitted.ok()?.into_iter().enumerate();
         let messages = emitted.map(|(at, rows)| {
             let name = (topic == TopicContent::Several).then(|| &*topics[at]);
-            messages(&cut, at, rows, name, &mut random)
+            match PublishedRows::of(&cut, at).unwrap().content_at {
+                None => messages(&cut, at, rows, name, &mut random),
+                Some(ends) => contents(&cut, at, (ends, case.history.end), rows, name, &mut random),
+            }
         });
         let messages = messages.collect();
         Some(Published {
@@ -84,8 +88,14 @@ impl Published {
         })
     }
 
-    pub fn strategy(&self) -> PlacementStrategy {
-        self.cut.strategy
+    /// What it publishes.
+    pub fn kind(&self) -> Kind {
+        let mut fragments = self.cut.fragments.iter();
+        match self.cut.strategy {
+            _ if fragments.any(|f| f.plan.shape == Shape::Relation) => Kind::Contents,
+            PlacementStrategy::Rows => Kind::Rows,
+            _ => Kind::Partials,
+        }
     }
 
     /// The difference of both results, if there is one.
@@ -101,6 +111,28 @@ impl Published {
         let (name, select) = (&self.case.name, &self.case.flink.select);
         Some(format!("== {name}\n{difference}\n{select}\n"))
     }
+}
+
+/// What a query publishes: partial aggregates, rows, or contents of relations beside these.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    Partials,
+    Rows,
+    Contents,
+}
+
+fn cut_all(plan: &Plan) -> Cut {
+    let options = CutOptions {
+        monitor_sources: Vec::new(),
+        ..CutOptions::default()
+    };
+    cut_to_publish(plan, &options).unwrap()
+}
+
+/// The translation over what agents publish.
+fn published(plan: &Plan) -> Option<FlinkQuery> {
+    let cut = cut_all(plan);
+    translate_published(&cut, &topics(&cut), TopicContent::OneFragment).ok()
 }
 
 fn topics(cut: &Cut) -> Vec<String> {
@@ -125,7 +157,7 @@ fn messages(
         .collect();
     let declaration = cut.declaration(fragment, "rows");
     let elements: Vec<Element> = rows.iter().map(|(_, element)| element.clone()).collect();
-    let published = PublishedRows::of(&cut.fragments[fragment].plan).unwrap();
+    let published = PublishedRows::of(cut, fragment).unwrap();
     let columns = published
         .columns_of(&batch(&declaration, &elements))
         .unwrap();
@@ -151,12 +183,7 @@ fn messages(
             write!(line, ", \"query\": {name:?}, {name:?}: {{\"of\": {at}").unwrap();
         }
         for (column, values) in published.columns.iter().zip(&columns) {
-            let value = match values.value(at) {
-                Value::Null => "null".to_owned(),
-                Value::Text(text) => format!("{:?}", text.as_str()),
-                Value::Bytes(bytes) => format!("\"{}\"", BASE64_STANDARD.encode(bytes)),
-                other => other.to_string(),
-            };
+            let value = json(&values.value(at));
             write!(line, ", {:?}: {value}", column.field.name).unwrap();
         }
         line += if name.is_some() { "}}\n" } else { "}\n" };
@@ -169,14 +196,79 @@ fn messages(
     lines
 }
 
-/// The differences of cases, and how many were partial aggregates and rows.
+fn json(value: &Value) -> String {
+    match value {
+        Value::Null => "null".to_owned(),
+        Value::Text(text) => format!("{:?}", text.as_str()),
+        Value::Bytes(bytes) => format!("\"{}\"", BASE64_STANDARD.encode(bytes)),
+        other => other.to_string(),
+    }
+}
+
+/// The contents of a relation as JSON, of each host that had rows, at the ends of windows up to
+/// `last`: some of them again after other ones, which they replace.
+fn contents(
+    cut: &Cut,
+    fragment: usize,
+    (ends, last): (WindowEnds, i64),
+    mut changes: Vec<(usize, Element)>,
+    name: Option<&str>,
+    random: &mut Random,
+) -> String {
+    changes.sort_by_key(|(_, element)| element.ts);
+    let published = PublishedRows::of(cut, fragment).unwrap();
+    let names: Vec<&str> = published.columns.iter().map(|c| &*c.field.name).collect();
+    let Some((_, first)) = changes.first() else {
+        return String::new();
+    };
+    let mut end = next_multiple(first.ts, ends.slide);
+    let mut hosts: BTreeMap<usize, Vec<(Row, i64)>> = BTreeMap::new();
+    let mut changes = changes.into_iter().peekable();
+    let mut lines = String::new();
+    let line = |host: usize, end: i64, rows: &[String]| {
+        let (query, field) = match name {
+            None => (String::new(), "content"),
+            Some(name) => (format!("\"query\": {name:?}, "), name),
+        };
+        let rows = rows.join(", ");
+        format!("{{\"host\": \"h{host}\", \"ts\": {end}, {query}{field:?}: [{rows}]}}\n")
+    };
+    while end <= last {
+        while let Some((host, change)) = changes.next_if(|(_, change)| change.ts <= end) {
+            let rows = hosts.entry(host).or_default();
+            match rows.iter_mut().find(|(row, _)| *row == change.row) {
+                Some((_, count)) => *count += change.weight,
+                None => rows.push((change.row, change.weight)),
+            }
+        }
+        for (host, rows) in &hosts {
+            let row = |row: &Row| {
+                let values = names.iter().zip(row);
+                let values = values.map(|(name, value)| format!("{name:?}: {}", json(value)));
+                format!("{{{}}}", values.collect::<Vec<_>>().join(", "))
+            };
+            let copies = |(values, count): &(Row, i64)| vec![row(values); *count as usize];
+            let rows: Vec<String> = rows.iter().flat_map(copies).collect();
+            if random.once_in(4) {
+                // As a monitor had it that was killed.
+                lines += &line(*host, end, &[&rows[rows.len() / 2..], &rows].concat());
+            }
+            lines += &line(*host, end, &rows);
+        }
+        writeln!(lines, "{{\"ts\": {end}, \"lost\": 0}}").unwrap();
+        end += ends.slide;
+    }
+    lines
+}
+
+/// The differences of cases, and how many were of each kind.
 fn differences(
     cases: impl Iterator<Item = Published>,
     flink: &mut Flink,
-) -> (Vec<String>, [usize; 2]) {
-    let (mut differ, mut counts) = (Vec::new(), [0, 0]);
+) -> (Vec<String>, [usize; 3]) {
+    let (mut differ, mut counts) = (Vec::new(), [0; 3]);
     for case in cases {
-        counts[usize::from(case.strategy() == PlacementStrategy::Rows)] += 1;
+        counts[case.kind() as usize] += 1;
         match case.difference(flink) {
             Some(difference) if difference.contains(NOT_PLANNED) => {}
             difference => differ.extend(difference),
@@ -195,14 +287,14 @@ fn what_agents_publish_for_golden_cases_has_the_same_result_in_flink() {
         .into_iter()
         .zip(0..)
         .filter_map(|(file, seed)| {
-            let case = of_case(&file)?;
+            let case = of_case(&file, &published)?;
             Published::of(case, seed)
         });
     let cases: Vec<Published> = cases.collect();
     assert!(cases.len() > 20, "{} cases are published", cases.len());
     let share = if is_full() { 1 } else { SHARE };
     let (differ, counts) = differences(cases.into_iter().step_by(share), &mut flink);
-    println!("{counts:?} of partial aggregates and of rows");
+    println!("{counts:?} of partial aggregates, of rows, and with contents of relations");
     none(&differ);
 }
 
@@ -213,16 +305,16 @@ fn what_agents_publish_for_random_queries_has_the_same_result_in_flink() {
         return;
     };
     let count = RANDOM[usize::from(is_full())];
-    let mut wanted = [count / 2; 2];
+    let mut wanted = [count / 3; 3];
     let cases = (0..100_000).filter_map(|seed| {
-        let case = of_seed(seed)?;
+        let case = of_seed(seed, &published)?;
         let case = Published::of(case, seed)?;
-        // As many of partial aggregates as of rows.
-        let left = &mut wanted[usize::from(case.strategy() == PlacementStrategy::Rows)];
+        // As many of each kind.
+        let left = &mut wanted[case.kind() as usize];
         *left = left.checked_sub(1)?;
         Some(case)
     });
-    let (differ, counts) = differences(cases.take(count / 2 * 2), &mut flink);
-    println!("{counts:?} of partial aggregates and of rows");
+    let (differ, counts) = differences(cases.take(count / 3 * 3), &mut flink);
+    println!("{counts:?} of partial aggregates, of rows, and with contents of relations");
     none(&differ);
 }

@@ -3,12 +3,11 @@
 
 use weir_model::{NANOS_PER_SECOND, Value};
 use weir_query::flink::translate;
-use weir_query::place::fleet::PlacementStrategy;
 use weir_query::{CheckOptions, Dialect, compile};
 
-use crate::published::Published;
+use crate::published::{Kind, Published};
 use crate::support::history::{Element, History};
-use crate::{Plans, Translated, flink, largest_window, none, of_values, plans};
+use crate::{Plans, Translated, flink, largest_window, none, of_values, plans, translated};
 
 /// The aggregates, with limits in another unit, limits that values are equal to, and more values
 /// requested than there are.
@@ -64,7 +63,7 @@ fn case(query: &str, seed: u64) -> Option<Translated> {
         plan,
         optimized,
         flink,
-    } = plans(query, &catalog, NANOS_PER_SECOND)?;
+    } = plans(query, &catalog, NANOS_PER_SECOND, &translated)?;
     let mut history = History::new([("s".to_owned(), rows(seed))]);
     history.end += 2 * largest_window(&plan);
     Some(Translated {
@@ -145,7 +144,7 @@ fn tallies_that_agents_publish_have_the_same_values_in_flink() {
     let mut differ = Vec::new();
     for (window, seed) in WINDOWS[..2].iter().zip(10..) {
         let case = Published::of(all_in(window, seed), seed).expect("its partials are published");
-        assert_eq!(case.strategy(), PlacementStrategy::Partials, "{window}");
+        assert_eq!(case.kind(), Kind::Partials, "{window}");
         differ.extend(case.difference(&mut flink));
     }
     none(&differ);

@@ -79,8 +79,8 @@ pub fn of_forwarded(
 ) -> Result<Translation, Failure> {
     let strategy = place.map(str::parse).transpose().map_err(Failure::words)?;
     let cut = cut_published(plan, strategy).map_err(Failure::words)?;
-    let fragments = cut.fragments.iter().enumerate();
-    let names = fragments.map(|(at, of)| url.topics.rows(&url.prefix, name, at, &of.plan));
+    let fragments = 0..cut.fragments.len();
+    let names = fragments.map(|number| url.topics.rows(&url.prefix, name, &cut, number));
     let names: Vec<String> = names.collect();
     let of_fleet = url.topics.topic(&url.prefix, STREAM);
     let of_hosts = host_topics(&of_fleet);

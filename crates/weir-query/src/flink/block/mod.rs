@@ -13,7 +13,7 @@ use super::tally::{without_tallies, without_tally_keys};
 use super::{MILLISECOND, Untranslatable, aggregate, quoted, refuse};
 use crate::expr::{Expr, fold_expr};
 use crate::function::{AggregateCall, Shared};
-use crate::place::fleet::published::OF_WINDOWS;
+use crate::place::fleet::published::{OF_WINDOWS, WindowEnds};
 use crate::place::span_text;
 use crate::plan::{Node, Plan, ToStream};
 use crate::window::Window;
@@ -62,7 +62,7 @@ impl FlinkWindow {
 impl Block {
     pub(super) fn of(plan: &Plan, tables: &[FlinkTable]) -> Result<Block, Untranslatable> {
         match &plan.node {
-            Node::Source(declaration) => Ok(Block::of_stream(declaration, tables)),
+            Node::Source(declaration) => Block::of_source(declaration, tables),
             Node::Window { input, window } => {
                 let title = plan.title_in(&|instants| span_text(instants, NANOS_PER_SECOND));
                 let text = title.trim_start_matches("window ");
@@ -124,6 +124,20 @@ impl Block {
             } => Block::merged(input, (*size, *slide), *keys, calls, tables),
             Node::Partial { .. } => refuse("an agent's part of a query is not translated"),
         }
+    }
+
+    fn of_source(
+        declaration: &Declaration,
+        tables: &[FlinkTable],
+    ) -> Result<Block, Untranslatable> {
+        let block = Block::of_stream(declaration, tables);
+        let ends = block.table.and_then(|at| tables[at].content_at());
+        let Some(WindowEnds { size, slide }) = ends else {
+            return Ok(block);
+        };
+        let mut block = block.in_windows((size, slide), &window_text(size, slide), tables)?;
+        block.filters.push(FlinkTable::is_at_end());
+        Ok(block)
     }
 
     fn of_stream(declaration: &Declaration, tables: &[FlinkTable]) -> Block {
@@ -224,11 +238,7 @@ impl Block {
         let Some(size) = size else {
             return refuse("an unbounded window of partials has no end");
         };
-        let text = format!(
-            "[range {} slide {}]",
-            span_text(size, NANOS_PER_SECOND),
-            span_text(slide, NANOS_PER_SECOND)
-        );
+        let text = window_text(size, slide);
         let mut block = block.in_windows((size, slide), &text, tables)?;
         let keys: Vec<String> = rows.keys(keys).map(quoted).collect();
         let shared = Shared::of(calls);
@@ -404,6 +414,12 @@ impl Block {
     }
 }
 
+/// A window in CQL.
+fn window_text(size: i64, slide: i64) -> String {
+    let [size, slide] = [size, slide].map(|span| span_text(span, NANOS_PER_SECOND));
+    format!("[range {size} slide {slide}]")
+}
+
 /// An expression over columns that are these constants.
 fn over(columns: &[Expr], expr: &Expr) -> Expr {
     expr.map(&|e| match e {
@@ -456,7 +472,7 @@ fn named(sql: &str, name: &str) -> String {
     }
 }
 
-fn indented(sql: &str) -> String {
+pub(super) fn indented(sql: &str) -> String {
     let lines = sql.lines().map(|line| format!("  {line}"));
     lines.collect::<Vec<_>>().join("\n")
 }

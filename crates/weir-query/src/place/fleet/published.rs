@@ -3,12 +3,18 @@
 //! A partial aggregate is a state in weir's own bytes. Where results of the same state are all that
 //! a merge needs, these are published instead: a count, a sum and a count for a mean, a minimum. So
 //! another engine merges them with its own sums, minima and maxima.
+//!
+//! Changes of a relation have no meaning for an engine without relations that change. So its
+//! content is published instead, at each end of the query's windows ([`WindowEnds`]).
+
+use std::collections::BTreeSet;
 
 use weir_model::{Batch, Column, ColumnBuilder, Field, Shape, Type, Unit};
 
 use super::{Cut, CutError, CutOptions, PlacementStrategy, cut};
 use crate::function::{AggregateCall, AggregateState, EvalError, Shared, aggregate};
 use crate::plan::{Node, Plan};
+use crate::window::Window;
 
 /// The columns that each published row has beside those of the fragment.
 pub const RESERVED: [(&str, Type); 7] = [
@@ -23,6 +29,9 @@ pub const RESERVED: [(&str, Type); 7] = [
 
 /// The field with the name of the rows, where a topic has those of several queries.
 pub const SHARED_QUERY: &str = "query";
+
+/// The field with the rows of a relation, where a topic has those of one.
+pub const CONTENT: &str = "content";
 
 /// The column with Flink's event time.
 pub(crate) const EVENT_TIME: &str = "event_time";
@@ -39,6 +48,56 @@ const MERGED_STATES: [&str; 4] = ["quantile", "approx_count_distinct", "top", "h
 pub struct PublishedRows {
     /// The columns, in order.
     pub columns: Vec<PublishedColumn>,
+    /// For a relation, when its content is published: all rows of a host are one message then.
+    pub content_at: Option<WindowEnds>,
+}
+
+/// The windows of a query, all of which end at the same instants: the multiples of their slide.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WindowEnds {
+    /// The size of the windows.
+    pub size: i64,
+    /// Their slide.
+    pub slide: i64,
+}
+
+impl WindowEnds {
+    /// Those of the query of which `plan` is a part.
+    ///
+    /// # Errors
+    /// A clause without full stop, if it has no windows, or different ones.
+    fn of(plan: &Plan) -> Result<WindowEnds, String> {
+        let windows = windows(plan);
+        let mut different = windows.iter();
+        match (different.next(), different.next()) {
+            (Some(&(Some(size), slide)), None) => Ok(WindowEnds { size, slide }),
+            (Some((None, _)), None) => Err("its window has no end".into()),
+            (None, _) => Err(
+                "it has no window: the content of a relation is sent where one ends, as in \
+                 [range 10 s slide 1 s]"
+                    .into(),
+            ),
+            _ => Err(
+                "it has different windows: the content of a relation is sent where those of one \
+                 size and slide end"
+                    .into(),
+            ),
+        }
+    }
+}
+
+/// The sizes and slides of the windows with a slide; those without size are unbounded.
+pub(crate) fn windows(plan: &Plan) -> BTreeSet<(Option<i64>, i64)> {
+    let own = match &plan.node {
+        Node::Merge { size, slide, .. } => Some((*size, *slide)),
+        Node::Window {
+            window: Window::Range(range),
+            ..
+        } => range.slide.map(|slide| (Some(range.size), slide)),
+        _ => None,
+    };
+    let below = plan.inputs().into_iter().flat_map(|input| windows(input));
+    own.into_iter().chain(below).collect()
 }
 
 /// A published column.
@@ -83,14 +142,16 @@ pub enum PublishedState<'a> {
 }
 
 impl PublishedRows {
-    /// How the rows of `fragment` are published.
+    /// How the rows of fragment `number` are published.
     ///
     /// # Errors
     /// Why they cannot be: a clause without full stop.
-    pub fn of(fragment: &Plan) -> Result<PublishedRows, String> {
-        if fragment.shape == Shape::Relation {
-            return Err("its agents send changes of a relation, not rows of a stream".into());
-        }
+    pub fn of(cut: &Cut, number: usize) -> Result<PublishedRows, String> {
+        let fragment = &cut.fragments[number].plan;
+        let content_at = match fragment.shape {
+            Shape::Stream => None,
+            Shape::Relation => Some(WindowEnds::of(&cut.monitor)?),
+        };
         let mut columns = Vec::new();
         let fields = &fragment.schema.fields;
         let mut add = |field: &Field, suffix: &str, ty: Type, unit: Unit, origin: Origin| {
@@ -111,7 +172,13 @@ impl PublishedRows {
                 }
                 add(field, "", field.ty, field.unit, Origin::Column(at));
             }
-            return Ok(PublishedRows { columns });
+            if content_at.is_some() && columns.is_empty() {
+                return Err("no column of its relation is read".into());
+            }
+            return Ok(PublishedRows {
+                columns,
+                content_at,
+            });
         };
         for (at, field) in fields.iter().enumerate().take(keys.len()) {
             add(field, "", field.ty, field.unit, Origin::Column(at));
@@ -131,7 +198,10 @@ impl PublishedRows {
                 add(&fields[at], suffix, ty, unit, origin);
             }
         }
-        Ok(PublishedRows { columns })
+        Ok(PublishedRows {
+            columns,
+            content_at,
+        })
     }
 
     /// The columns of rows of the fragment.

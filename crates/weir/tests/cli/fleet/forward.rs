@@ -12,8 +12,9 @@ use super::operations::{metrics_at, metrics_of};
 use super::processes::{Monitor, Process, until};
 use crate::support::{Scratch, run, skipped};
 
-/// What is placed: partial aggregates, rows, and the first rows of an order.
-pub(super) const QUERIES: [(&str, &str); 3] = [
+/// What is placed: partial aggregates, rows, the first rows of an order, and a join with a relation
+/// of the hosts, whose content other tests change.
+pub(super) const QUERIES: [(&str, &str); 4] = [
     (
         "load",
         "select pdisk, op, count(*) as n, sum(bytes) as total, min(latency) as least, \
@@ -30,6 +31,12 @@ pub(super) const QUERIES: [(&str, &str); 3] = [
         "busiest",
         "select host, sum(bytes) as total from IO [range 1 s slide 1 s] group by host \
          order by total desc limit 2",
+    ),
+    (
+        "with devices",
+        "select i.host, i.pdisk, d.devices, count(*) as n from IO [range 4 s slide 1 s] i \
+         join (select host, count(*) as devices from devices group by host) d on d.host = i.host \
+         group by i.host, i.pdisk, d.devices",
     ),
 ];
 

@@ -1,0 +1,242 @@
+//! The content of a relation that is forwarded at the ends of windows is that of the engine: while
+//! changes arrive late, agents leave, restart and fail, and the monitor is killed.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex};
+
+use serde_json::Value as Json;
+use weir_forward::{Broker, BrokerError, Forwarder, PartitionBatch, TopicUse};
+use weir_model::{Batch, Column, Nanos, Value};
+use weir_query::place::fleet::PlacementStrategy;
+
+use super::super::{MonitorOptions, Running};
+use super::fleet::{Delta, Directory, Fleet, Results, START, cut_of, options, publisher, rows};
+use super::host::Host;
+
+/// The slide of the windows.
+const SLIDE: Nanos = 20;
+
+/// A query that reads the relation at the ends of windows.
+const JOINED: &str = "SELECT r.host, r.a, count(*) FROM S [Range 60 ns Slide 20 ns] s, R r \
+                      WHERE s.host = r.host GROUP BY r.host, r.a";
+
+/// A query with the same content.
+const CONTENT: &str = "SELECT host, a FROM R";
+
+/// The values of messages by key; a later one replaces an earlier one.
+#[derive(Clone, Default)]
+struct Messages(Arc<Mutex<BTreeMap<Vec<u8>, Vec<u8>>>>);
+
+impl Broker for Messages {
+    fn partitions(&mut self, _topic: &str) -> Result<u32, BrokerError> {
+        Ok(1)
+    }
+
+    fn append(&mut self, batches: Vec<PartitionBatch>) -> Vec<Result<(), BrokerError>> {
+        let mut messages = self.0.lock().unwrap();
+        let append = |batch: PartitionBatch| {
+            let records = batch.records.into_iter();
+            messages.extend(records.map(|record| (record.key, record.value)));
+            Ok(())
+        };
+        batches.into_iter().map(append).collect()
+    }
+}
+
+/// The rows of a relation, sorted: hosts and values.
+type Content = Vec<(String, i64)>;
+
+impl Messages {
+    /// The contents of relation `R` by instant.
+    fn contents(&self) -> BTreeMap<Nanos, Content> {
+        let mut contents: BTreeMap<Nanos, Content> = BTreeMap::new();
+        for value in self.0.lock().unwrap().values() {
+            let message: Json = serde_json::from_slice(value).unwrap();
+            let rows = message["query"]
+                .as_str()
+                .and_then(|name| message[name].as_array());
+            let (Some(rows), Some(at)) = (rows, message["ts"].as_i64()) else {
+                continue;
+            };
+            let row = |row: &Json| {
+                // Each message has a column `host` of its own.
+                assert_eq!(row["host_2"], message["host"]);
+                (
+                    row["host_2"].as_str().unwrap().to_owned(),
+                    row["a"].as_i64().unwrap(),
+                )
+            };
+            contents.entry(at).or_default().extend(rows.iter().map(row));
+        }
+        contents.values_mut().for_each(|rows| rows.sort());
+        contents
+    }
+}
+
+/// The content after the changes up to an instant.
+fn content_at(changes: &[Delta], at: Nanos) -> Content {
+    let mut content: BTreeMap<(String, i64), i64> = BTreeMap::new();
+    for (_, row, weight) in changes.iter().filter(|change| change.0 <= at) {
+        let [Value::Text(host), Value::Int(value)] = &row[..] else {
+            panic!("a text and an integer, not {row:?}");
+        };
+        *content
+            .entry((host.as_str().to_owned(), *value))
+            .or_default() += weight;
+    }
+    let copies = content.into_iter().flat_map(|(row, count)| {
+        let count = usize::try_from(count).expect("a row goes after it came");
+        std::iter::repeat_n(row, count)
+    });
+    copies.collect()
+}
+
+/// A host, and the rows of its relation.
+struct Inventory {
+    host: Host,
+    rows: Vec<i64>,
+}
+
+impl Inventory {
+    fn push(&mut self, at: Nanos, changes: &[(i64, i64)]) {
+        let (values, weights): (Vec<i64>, Vec<i64>) = changes.iter().copied().unzip();
+        let hosts = Column::texts(changes.iter().map(|_| self.host.name.as_str()));
+        let instants = vec![at; changes.len()];
+        let batch = Batch::deltas(instants, weights, vec![hosts, Column::ints(values)]);
+        self.host.push("R", batch);
+    }
+
+    /// Adds a row or removes one.
+    fn change(&mut self, at: Nanos, random: &mut fastrand::Rng) {
+        let change = match !self.rows.is_empty() && random.bool() {
+            true => (self.rows.swap_remove(random.usize(..self.rows.len())), -1),
+            false => (random.i64(0..4), 1),
+        };
+        if change.1 > 0 {
+            self.rows.push(change.0);
+        }
+        self.push(at, &[change]);
+    }
+
+    /// Ends the process, and starts another one, which has the same rows.
+    fn restart(&mut self, at: Nanos, fleet: &mut Fleet) {
+        self.host.leave(fleet);
+        self.host = Host::new(&self.host.name, self.host.instance + 10);
+        let all: Vec<(i64, i64)> = self.rows.iter().map(|value| (*value, 1)).collect();
+        if !all.is_empty() {
+            self.push(at, &all);
+        }
+    }
+}
+
+/// A monitor with the state in a directory, which forwards, and the results of [`CONTENT`].
+fn opened(dir: &Directory, messages: &Messages, now: Nanos) -> (Fleet, Results) {
+    let options = MonitorOptions {
+        forget_after: 400,
+        ..options()
+    };
+    let mut fleet = Fleet::open(dir.path(), options, now);
+    let broker = Box::new(messages.clone());
+    let spool = dir.path().join("forward");
+    let forwarder = Forwarder::with_broker("w".into(), broker, &spool, 1 << 20).unwrap();
+    fleet
+        .monitor
+        .forward_to(forwarder.with_topics(TopicUse::Shared));
+    let (results, path) = (Results::default(), dir.path().join("content"));
+    // A checkpoint has its size.
+    std::fs::write(&path, "").unwrap();
+    let cut = cut_of(CONTENT, PlacementStrategy::Rows);
+    let to = publisher(&cut, Box::new(results.clone()), path);
+    fleet.monitor.start("content", &cut, true, to, now).unwrap();
+    let joined = cut_of(JOINED, PlacementStrategy::Rows);
+    let to = Results::default().publisher(&joined);
+    fleet
+        .monitor
+        .start("joined", &joined, true, to, now)
+        .unwrap();
+    (fleet, results)
+}
+
+/// Compares the contents of a random run; false if it ends early.
+fn compare(seed: u64) -> bool {
+    // Changes that are not safe when both are killed are known to neither.
+    let kills = seed % 2 == 0;
+    let mut random = fastrand::Rng::with_seed(seed);
+    let (dir, messages) = (Directory::new(), Messages::default());
+    let mut now = START;
+    let (mut fleet, mut results) = opened(&dir, &messages, now);
+    let mut changes: Vec<Delta> = Vec::new();
+    let mut hosts: Vec<Inventory> = ["a", "b", "c"]
+        .iter()
+        .zip(1..)
+        .map(|(name, instance)| Inventory {
+            host: Host::new(name, instance),
+            rows: Vec::new(),
+        })
+        .collect();
+    for step in 0..150 {
+        let is_last = step > 130;
+        now += random.i64(1..15);
+        for of in &mut hosts {
+            if of.host.link.is_none() && (is_last || step < 2 || random.u8(0..4) == 0) {
+                of.host.join(&mut fleet);
+            }
+            if random.u8(0..3) == 0 {
+                of.change(now - random.i64(0..3), &mut random);
+            }
+            match random.u8(0..100) {
+                _ if is_last || step < 5 => {}
+                0 | 1 => of.host.leave(&mut fleet),
+                2 if !kills => of.restart(now, &mut fleet),
+                3 => of.host.fail_relations(),
+                4 => of.host.resend(),
+                _ => {}
+            }
+            let name = of.host.name.clone();
+            of.host.live(Some(rows(&name, &[(now, 1)])), now);
+            let words = if is_last { 1_000 } else { random.usize(0..12) };
+            of.host.deliver(words, &mut fleet);
+        }
+        fleet.tick(now + 1);
+        if random.bool() {
+            fleet.monitor.await_checkpoint(now + 1);
+        }
+        if kills && step % 50 == 40 && random.bool() {
+            // The monitor is killed.
+            hosts.iter_mut().for_each(|of| of.host.link = None);
+            fleet.monitor.end_forwarding();
+            let before = results.net();
+            (fleet, results) = opened(&dir, &messages, now);
+            let shown_to = fleet.monitor.continued_from();
+            let restarts = |(_, running): (_, &Running)| running.restarted_at.is_some();
+            if fleet.monitor.queries().any(restarts) {
+                // Some rows are missing, and that is reported.
+                fleet.monitor.end_forwarding();
+                return false;
+            }
+            changes.extend(before.into_iter().filter(|change| change.0 <= shown_to));
+        }
+    }
+    changes.extend(results.net());
+    fleet.monitor.end_forwarding();
+    let contents = messages.contents();
+    let last = fleet.monitor.watermark().div_euclid(SLIDE);
+    let ends: BTreeSet<Nanos> = (START / SLIDE + 1..=last).map(|n| n * SLIDE).collect();
+    let late: Vec<Nanos> = contents
+        .keys()
+        .filter(|at| !ends.contains(at))
+        .copied()
+        .collect();
+    assert!(late.is_empty(), "{late:?}");
+    for end in ends {
+        let found = contents.get(&end).cloned().unwrap_or_default();
+        assert_eq!(found, content_at(&changes, end), "seed {seed} at {end}");
+    }
+    true
+}
+
+#[test]
+fn the_content_of_a_relation_at_the_ends_of_windows_is_that_of_the_engine() {
+    let whole = (0..40).filter(|seed| compare(*seed)).count();
+    assert!(whole > 20, "of 20 runs with kills {} end early", 40 - whole);
+}
