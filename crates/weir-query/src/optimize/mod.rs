@@ -85,7 +85,7 @@ pub fn optimize(plan: &Arc<Plan>) -> Arc<Plan> {
 
 /// The plan without columns that are never read.
 pub(crate) fn without_unread(plan: &Arc<Plan>) -> Arc<Plan> {
-    projections::apply(&prune::apply(plan))
+    with_schema(projections::apply(&prune::apply(plan)), &plan.schema)
 }
 
 /// The plan with each node rebuilt from the sources up.

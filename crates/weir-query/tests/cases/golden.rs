@@ -229,6 +229,12 @@ fn over_a_fleet(prepared: &Prepared) -> Result<Vec<Outcome>, String> {
         let Ok(cut) = cut(&prepared.plan, &options) else {
             continue;
         };
+        if cut.monitor.schema != prepared.plan.schema {
+            let columns = [&cut.monitor.schema, &prepared.plan.schema];
+            return Err(format!(
+                "strategy {strategy} has other columns: {columns:?}"
+            ));
+        }
         let by_instant = is_by_arrival(&prepared.unoptimized);
         let deal = Deal::new(&sources, &history, AGENTS, by_instant, &mut random);
         let fleet = Fleet {

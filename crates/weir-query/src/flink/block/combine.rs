@@ -7,10 +7,26 @@ use crate::flink::tally::{same_tallies, without_tallies, without_tally_keys};
 use crate::flink::{Untranslatable, quoted, refuse};
 use crate::plan::{JoinKind, JoinNode, Plan, SetOp};
 
+/// Whether a plan reads the content of relations.
+fn reads_content(plan: &Plan, tables: &[FlinkTable]) -> bool {
+    let is_content = |name: &str| {
+        let mut tables = tables.iter();
+        tables.any(|table| table.stream == name && table.content_at().is_some())
+    };
+    plan.sources().iter().any(|source| is_content(&source.name))
+}
+
 impl Block {
     /// A join of two relations.
     pub(super) fn joined(join: &JoinNode, tables: &[FlinkTable]) -> Result<Block, Untranslatable> {
         without_tally_keys(join.on.iter().flat_map(|(l, r)| [l, r]), "the join")?;
+        if let JoinKind::Semi | JoinKind::Anti = join.kind
+            && [&join.left, &join.right]
+                .iter()
+                .any(|side| reads_content(side, tables))
+        {
+            return Block::joined_with_keys(join, tables);
+        }
         let mut sides = Vec::new();
         for (plan, alias) in [(&join.left, "l"), (&join.right, "r")] {
             let names = names(&plan.schema);
@@ -77,6 +93,50 @@ impl Block {
             is_growing: left.is_growing
                 && right.is_growing
                 && (is_windowed || join.kind == JoinKind::Inner),
+            ..Block::from(from)
+        })
+    }
+
+    /// A semijoin or an antijoin as a join with the keys of the other side, each once: Flink does
+    /// not plan EXISTS where rows are those of an array.
+    fn joined_with_keys(join: &JoinNode, tables: &[FlinkTable]) -> Result<Block, Untranslatable> {
+        if join.residual.is_some() {
+            return refuse(
+                "Flink plans EXISTS with a relation of the hosts only for conditions that are \
+                 equalities; write a join and SELECT DISTINCT",
+            );
+        }
+        let left = Block::of(&join.left, tables)?;
+        let left = left.nested_named(&names(&join.left.schema), "l")?;
+        let mut right = Block::of(&join.right, tables)?;
+        if right.groups.is_some() {
+            right = right.nested(&join.right.schema)?;
+        }
+        let keys = join.on.iter().map(|(_, r)| expr(r, &right.columns));
+        right.columns = keys.collect::<Result<Vec<_>, _>>()?;
+        let key_names: Vec<String> = (1..=join.on.len()).map(|i| format!("key_{i}")).collect();
+        let mut right = right.nested_as(&key_names)?;
+        let columns = right.columns.clone();
+        right = right.grouped(columns).nested_named(&key_names, "r")?;
+        let (Some(of_left), Some(of_right)) = (&left.window, &right.window) else {
+            return refuse("a relation of the hosts is joined in windows only");
+        };
+        let pairs = of_left.columns().into_iter().zip(of_right.columns());
+        let mut conditions: Vec<String> = pairs.map(|(l, r)| format!("{l} = {r}")).collect();
+        for ((l, _), key) in join.on.iter().zip(&right.columns) {
+            conditions.push(format!("{} = {key}", expr(l, &left.columns)?));
+        }
+        let is_absent = format!("{} IS NULL", of_right.end);
+        let (word, filters) = match join.kind {
+            JoinKind::Anti => ("LEFT JOIN", vec![is_absent]),
+            _ => ("JOIN", vec![]),
+        };
+        let on = conditions.join(" AND ");
+        let from = format!("{}\n{word} {}\nON {on}", left.from, right.from);
+        Ok(Block {
+            columns: left.columns,
+            filters,
+            window: left.window,
             ..Block::from(from)
         })
     }

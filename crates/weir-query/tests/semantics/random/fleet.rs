@@ -228,6 +228,7 @@ proptest! {
                 ..CutOptions::default()
             };
             let Ok(cut) = cut(&query.plan, &options) else { continue };
+            prop_assert_eq!(&cut.monitor.schema, &query.plan.schema, "{}", text);
             let fleet = Fleet {
                 cut: &cut,
                 sources: &catalog().declarations,

@@ -20,6 +20,16 @@ fn of_all_groups() -> &'static str {
     QUERIES[0].1
 }
 
+/// A query that joins requests of at least so many bytes with a relation, over the groups of more
+/// than `least` requests.
+fn with_devices(bytes: u32, least: u32) -> String {
+    let (query, groups) = QUERIES[3].1.split_once("group by i.host, i.pdisk").unwrap();
+    format!(
+        "{query}where i.bytes >= {bytes} group by i.host, i.pdisk{groups} \
+         having count(*) > {least}"
+    )
+}
+
 /// A monitor that forwards to a broker, and a cluster with one slot.
 struct Engines {
     _kafka: Kafka,
@@ -260,7 +270,9 @@ fn a_job_over_a_topic_of_all_queries_is_replaced_without_a_wrong_window() {
     };
     // The topic has other rows first.
     engines.monitor.place("other", QUERIES[1].1);
-    let placed = engines.place("load", &of_larger_groups(), &[]).unwrap();
+    let placed = engines
+        .place("load", &with_devices(2048, 600), &[])
+        .unwrap();
     assert_eq!(placed["started"], "new", "{placed}");
     wait_for_the_end(agents(&engines.monitor));
     until("all windows have passed", || {
@@ -275,12 +287,14 @@ fn a_job_over_a_topic_of_all_queries_is_replaced_without_a_wrong_window() {
     });
 
     // A job whose rows the monitor does not forward would never write any.
-    let other_rows = of_all_groups().replace("2048", "4096");
+    let other_rows = with_devices(4096, 3);
     let only = ["--job-only", "--replace"];
     let refused = engines.place("load", &other_rows, &only).unwrap_err();
     let why = "`fleet.all.rows` has no rows of this query";
     assert!(refused.contains(why), "{refused}");
-    let again = engines.place("load", &of_larger_groups(), &[]).unwrap();
+    let again = engines
+        .place("load", &with_devices(2048, 600), &[])
+        .unwrap();
     assert_eq!(
         (&again["started"], &again["job"]),
         (&"existing".into(), &placed["job"])
@@ -288,7 +302,7 @@ fn a_job_over_a_topic_of_all_queries_is_replaced_without_a_wrong_window() {
 
     // The same rows are merged in another way, from the beginning of the last minute.
     let replaced = engines
-        .place("load", of_all_groups(), &["--replace"])
+        .place("load", &with_devices(2048, 3), &["--replace"])
         .unwrap();
     assert_eq!(replaced["replaced"][0], placed["job"], "{replaced}");
     assert_eq!(replaced["complete"], true, "{replaced}");
