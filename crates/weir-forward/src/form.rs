@@ -4,10 +4,12 @@
 //! field is a union with null: one schema describes all messages. A topic of several queries has no
 //! such schema. Its messages are JSON: the fields of every message, `query`, the name of the rows,
 //! and one member with this name, whose members are the columns. So a reader that declares
-//! the member of one query ignores the columns of others, whatever their types are. The content of
-//! a relation is an array of rows: in the field `content` of Avro, in the member of JSON. A state is
-//! text in base64 (RFC 4648, section 4); a number that JSON does not have is the text `NaN`,
-//! `Infinity` or `-Infinity`; what is NULL is absent.
+//! the member of one query ignores the columns of others, whatever their types are. A state is text
+//! in base64 (RFC 4648, section 4); a number that JSON does not have is the text `NaN`, `Infinity`
+//! or `-Infinity`; what is NULL is absent.
+//!
+//! The content of a relation is an array of rows: in the field `content` of Avro, in the member of
+//! JSON.
 
 use std::sync::Arc;
 

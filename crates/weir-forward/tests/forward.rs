@@ -313,7 +313,8 @@ fn queries_share_a_topic() {
 
 #[test]
 fn rows_in_shared_topics_have_the_same_names_whatever_the_prefix() {
-    let of = cut_by("select bytes from IO", PlacementStrategy::Rows);
+    let mut of = cut_by("select bytes from IO", PlacementStrategy::Rows);
+    of.fragments.push(of.fragments[0].clone());
     for query in ["load", "load of all", &"q".repeat(300)] {
         let [short, long] = ["w".to_owned(), "p".repeat(100)]
             .map(|prefix| TopicUse::Shared.rows(&prefix, query, &of, 0));
@@ -596,7 +597,7 @@ fn a_row_that_cannot_be_encoded_takes_no_other_with_it() {
 
 #[test]
 fn relations_are_forwarded_as_their_content_at_the_ends_of_windows() {
-    let joined = "select d.vdisk, sum(bytes) as bytes from IO [range 4 s slide 2 s] i join disks d \
+    let joined = "select d.vdisk, sum(i.bytes) as bytes from IO [range 4 s slide 2 s] i join disks d \
                   on i.host = d.host and i.vdisk = d.vdisk group by d.vdisk";
     for topics in [TopicUse::PerQuery, TopicUse::Shared] {
         let (broker, home) = (TestBroker::default(), tempfile::tempdir().unwrap());
@@ -606,6 +607,11 @@ fn relations_are_forwarded_as_their_content_at_the_ends_of_windows() {
         let number = of.fragments.iter().position(is_relation).unwrap();
         let name = forwarder.add("q", &of, number).unwrap();
         assert_eq!(forwarder.content_every(&name), Some(2 * SECOND));
+        // At other instants it is another content.
+        let other = joined.replace("slide 2 s", "slide 4 s");
+        let other = cut_by(&other, PlacementStrategy::Rows);
+        assert_eq!(other.fragments, of.fragments);
+        assert_ne!(topics.rows("t", "q", &other, number), name);
         let fields = &of.fragments[number].plan.schema.fields;
         let rows = |disks: &[&str]| {
             let column = |field: &Field| match &*field.name {

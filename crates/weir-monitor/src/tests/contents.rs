@@ -160,7 +160,7 @@ fn opened(dir: &Directory, messages: &Messages, now: Nanos) -> (Fleet, Results) 
 /// Compares the contents of a random run; false if it ends early.
 fn compare(seed: u64) -> bool {
     // Changes that are not safe when both are killed are known to neither.
-    let kills = seed % 2 == 0;
+    let kills = seed.is_multiple_of(2);
     let mut random = fastrand::Rng::with_seed(seed);
     let (dir, messages) = (Directory::new(), Messages::default());
     let mut now = START;

@@ -1,20 +1,11 @@
 //! Blocks of two inputs: joins and set operations.
 
-use super::{Block, FlinkWindow, indented, names};
+use super::{Block, FlinkWindow, indented, names, reads_content};
 use crate::flink::expr::expr;
 use crate::flink::table::FlinkTable;
 use crate::flink::tally::{same_tallies, without_tallies, without_tally_keys};
 use crate::flink::{Untranslatable, quoted, refuse};
 use crate::plan::{JoinKind, JoinNode, Plan, SetOp};
-
-/// Whether a plan reads the content of relations.
-fn reads_content(plan: &Plan, tables: &[FlinkTable]) -> bool {
-    let is_content = |name: &str| {
-        let mut tables = tables.iter();
-        tables.any(|table| table.stream == name && table.content_at().is_some())
-    };
-    plan.sources().iter().any(|source| is_content(&source.name))
-}
 
 impl Block {
     /// A join of two relations.

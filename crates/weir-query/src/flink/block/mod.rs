@@ -108,6 +108,12 @@ impl Block {
                     _ => block.first(input, by, *limit, *offset),
                 }
             }
+            Node::ToStream {
+                kind: ToStream::Rstream { every: None },
+                input,
+            } if reads_content(input, tables) => refuse(
+                "Rstream gives all rows also where a relation changes, between the ends of windows; omit it: each row of the result has its window_end",
+            ),
             Node::ToStream { input, kind } => Block::of(input, tables)?.streamed(*kind),
             Node::Over { .. } => refuse(
                 "Flink has window functions over the rows of a window only for the first N of them",
@@ -412,6 +418,15 @@ impl Block {
         }
         Ok(sql)
     }
+}
+
+/// Whether a plan reads the content of relations.
+fn reads_content(plan: &Plan, tables: &[FlinkTable]) -> bool {
+    let is_content = |name: &str| {
+        let mut tables = tables.iter();
+        tables.any(|table| table.stream == name && table.content_at().is_some())
+    };
+    plan.sources().iter().any(|source| is_content(&source.name))
 }
 
 /// A window in CQL.
