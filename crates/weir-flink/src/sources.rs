@@ -46,7 +46,7 @@ pub fn source_names(flink: &FlinkQuery, options: &[(String, String)]) -> BTreeSe
 /// Whether the topics of a query have rows of others.
 pub fn shares_topics(flink: &FlinkQuery) -> bool {
     let mut tables = flink.tables.iter();
-    tables.any(|table| table.content() == TopicContent::Several)
+    tables.any(|table| table.topic_content() == TopicContent::Several)
 }
 
 impl SourceTopics {

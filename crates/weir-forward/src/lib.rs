@@ -5,13 +5,14 @@
 //! rows of a channel ──encode──▶ messages ──▶ spool (files) ──▶ sender (thread) ──▶ Kafka
 //! ```
 //!
-//! 1. [`TopicRows`] makes a message of each row: columns that other programs read, in Avro or in
-//!    JSON ([`rows`]).
+//! 1. [`TopicRows`] makes a message of each row, or of the content of a relation: columns that
+//!    other programs read, in Avro or in JSON ([`rows`]).
 //! 2. [`ForwardSpool`] appends messages to files of bounded size. When they are full, the oldest
 //!    messages are dropped, and counted.
 //! 3. The sender ([`sender`]) sends messages in order, and removes them once Kafka has acknowledged
 //!    them. Whatever fails, it tries again: a message may arrive twice, with the same key and the
-//!    same content, and is lost only where that is counted.
+//!    same content, and is lost only where that is counted. After a restart, the content of a
+//!    relation may be another one with the same key, which replaces the earlier one.
 //! 4. [`Forwarder`] is all of it.
 //!
 //! The messages of a topic, per partition, are in the order in which the monitor received the rows.
@@ -52,6 +53,9 @@ pub use rows::{RowOrigin, TopicRows};
 pub use sender::{SenderState, SenderStatus};
 use spool::ForwardSpool;
 pub use topic::NewTopic;
+
+/// The greatest content of a relation that is forwarded: brokers refuse larger messages by default.
+const CONTENT_BYTES_MAX: usize = 1_000_000;
 
 /// The interval of watermarks.
 const WATERMARK_EVERY: Nanos = NANOS_PER_SECOND;
@@ -301,12 +305,25 @@ impl Forwarder {
         let Some(forwarded) = self.forwarded.get_mut(name) else {
             return;
         };
+        let requests = rows::requests_of(rows.len());
         match forwarded.rows.content(host, epoch, at, rows) {
+            Ok(message) if message.value.len() > CONTENT_BYTES_MAX => {
+                forwarded.warn(name, "the content of a host is larger than 1 MB");
+                self.lose("too_large", requests);
+            }
             Ok(message) => self.push(message),
             Err(why) => {
                 forwarded.warn(name, &why);
-                self.lose("not_encoded", rows.len() as u64);
+                self.lose("not_encoded", requests);
             }
+        }
+    }
+
+    /// The content of a host, with so many rows, is too large to be forwarded.
+    pub fn content_is_too_large(&mut self, name: &str, rows: u64) {
+        if let Some(forwarded) = self.forwarded.get_mut(name) {
+            forwarded.warn(name, "the content of a host has too many rows");
+            self.lose("too_large", rows);
         }
     }
 
@@ -342,7 +359,8 @@ impl Forwarder {
         self.flush();
     }
 
-    fn flush(&mut self) {
+    /// Writes all messages to the spool's files.
+    pub fn flush(&mut self) {
         if let Err(error) = self.spool.flush() {
             let requests = self.spool.take_unwritten();
             tracing::warn!(reason = %error, requests, "messages are lost: the spool is not writable");
@@ -354,8 +372,7 @@ impl Forwarder {
         self.spool.push(&message);
     }
 
-    /// Counts rows that are not forwarded.
-    pub fn lose(&mut self, cause: &'static str, requests: u64) {
+    fn lose(&mut self, cause: &'static str, requests: u64) {
         *self.lost.entry(cause).or_default() += requests;
         self.lost_ever = self.lost_ever.saturating_add(requests);
     }

@@ -117,7 +117,7 @@ impl TopicRows {
             partition: partition_of(host),
             key: format!("{}{host}/{at}", self.key).into_bytes(),
             value: self.form.values(&values, 1)?.swap_remove(0),
-            requests: count as u64,
+            requests: requests_of(count),
         })
     }
 
@@ -214,6 +214,12 @@ impl TopicRows {
         self.form.describe(&mut described);
         described
     }
+}
+
+/// What a content of so many rows counts as, if it is lost. It counts also if it is empty: it may
+/// replace another one.
+pub fn requests_of(rows: usize) -> u64 {
+    rows.max(1) as u64
 }
 
 /// All messages of a host are in one partition, in order.

@@ -631,6 +631,12 @@ fn relations_are_forwarded_as_their_content_at_the_ends_of_windows() {
         forwarder.advance(2 * SECOND);
         let topic = forwarder.topic(&name).unwrap().to_owned();
         until("all arrive", || broker.all(&topic).len() >= 4);
+        assert!(forwarder.take_lost().is_empty());
+        // Of the most rows that a relation has at a host.
+        let many = rows(&["sda"; 262_144]);
+        forwarder.content(&name, "db1", 7, 4 * SECOND, &many);
+        let lost = BTreeMap::from([("too_large", 262_144)]);
+        assert_eq!(forwarder.take_lost(), lost);
         forwarder.close();
         let prefix = if topics == TopicUse::Shared {
             format!("{name}/")
@@ -661,6 +667,10 @@ fn a_relation_without_windows_of_one_size_is_not_forwarded() {
     for (query, reason) in [
         ("select vdisk from disks".to_owned(), "no window"),
         (windows("range 3 s slide 1 s"), "different windows"),
+        (
+            windows("range 2 s slide 1 s").replace("slide 1 s", "slide 50 ms"),
+            "100 ms",
+        ),
     ] {
         let of = cut_by(&query, PlacementStrategy::Rows);
         let is_relation = |f: &Fragment| f.plan.shape == Shape::Relation;

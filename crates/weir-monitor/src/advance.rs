@@ -28,6 +28,7 @@ impl Monitor {
             Phase::Redelivery => self.watermark,
             phase => self.pace(phase, now).watermark(self.watermark),
         };
+        let watermark = self.next_watermark(watermark);
         if watermark > self.watermark {
             self.exclude_idle(watermark, now);
             self.advance(watermark, now);

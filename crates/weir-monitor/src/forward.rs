@@ -10,6 +10,7 @@ use weir_forward::{Forwarder, RowOrigin};
 use weir_model::{Batch, Nanos};
 use weir_query::engine::QueryId;
 use weir_query::place::fleet::Cut;
+use weir_sink::RelationView;
 use weir_sink::metrics::Family;
 use weir_wire::ChannelId;
 
@@ -23,9 +24,13 @@ const PLACE: &str = "forward";
 /// Why the rows of a query without fragments are not forwarded.
 pub(super) const NOTHING_SENT: &str = "it reads nothing that agents send";
 
-/// The maximum number of instants at which the content of a relation is forwarded when time
-/// advances once: after a long pause, that of the earlier ones is lost.
-const ENDS_MAX: i64 = 1_000;
+/// The maximum number of instants at which the content of relations is forwarded when time advances
+/// once. After a long pause it advances in several steps.
+const ENDS_MAX: usize = 50;
+
+/// The maximum number of rows in the content of a relation that is forwarded, as far as it is that
+/// of one host.
+const CONTENT_ROWS_MAX: i64 = 100_000;
 
 /// Forwards the rows of standing queries: those that the engine receives, so that another engine
 /// has the same result. Rows that are late here are not forwarded.
@@ -136,30 +141,31 @@ impl Monitor {
             .retain(|_, channels| !channels.is_empty());
     }
 
-    /// The instants until `watermark` at which the content of relations is forwarded.
-    pub(super) fn content_instants(&mut self, watermark: Nanos) -> BTreeSet<Nanos> {
-        let Some(forwarding) = &mut self.forwarding else {
-            return BTreeSet::new();
-        };
+    /// The first instants until `watermark` at which the content of relations is forwarded.
+    pub(super) fn content_instants(&self, watermark: Nanos) -> BTreeSet<Nanos> {
         let mut instants = BTreeSet::new();
-        let mut skipped = 0_u64;
-        for forwarded in forwarding.channels.values().flatten() {
+        let channels = self.forwarding.iter().flat_map(|f| f.channels.values());
+        for forwarded in channels.flatten() {
             let (Some(every), Some(running)) =
                 (forwarded.content_every, self.queries.get(&forwarded.query))
             else {
                 continue;
             };
             let from = self.watermark.max(running.forwards_after());
-            let multiple = |instant: Nanos| instant.div_euclid(every);
-            let (first, last) = (multiple(from).saturating_add(1), multiple(watermark));
-            let begin = first.max(last.saturating_sub(ENDS_MAX - 1));
-            skipped = skipped.saturating_add_signed(begin - first);
-            instants.extend((begin..=last).map(|n| n.saturating_mul(every)));
+            let first = from.div_euclid(every).saturating_add(1);
+            let ends = (first..=watermark.div_euclid(every)).take(ENDS_MAX);
+            instants.extend(ends.map(|n| n.saturating_mul(every)));
         }
-        if skipped > 0 {
-            forwarding.forwarder.lose("pause", skipped);
+        instants.into_iter().take(ENDS_MAX).collect()
+    }
+
+    /// How far time advances at once, at most to `watermark`.
+    pub(super) fn next_watermark(&self, watermark: Nanos) -> Nanos {
+        let instants = self.content_instants(watermark);
+        match instants.last() {
+            Some(last) if instants.len() == ENDS_MAX => *last,
+            _ => watermark,
         }
-        instants
     }
 
     /// Forwards the content of relations at the watermark, where it is that of an end of windows.
@@ -184,23 +190,30 @@ impl Monitor {
                 later.entry(agent).or_default().push(batch);
             }
             for (number, agent) in &self.agents {
-                let Some(run) = agent.runs.get(id) else {
-                    continue;
-                };
-                let rows = match later.get(number) {
-                    None => run.content.stream_rows(schema, at),
-                    Some(later) => {
-                        let mut content = run.content.clone();
-                        later.iter().rev().for_each(|batch| content.undo(batch));
-                        content.stream_rows(schema, at)
-                    }
-                };
-                let host = agent.host.as_str();
+                // What was sent before a restart is replaced, also by nothing.
+                let none = RelationView::default();
+                let content = agent.runs.get(id).map_or(&none, |run| &run.content);
+                let mut before = None;
+                for batch in later.get(number).into_iter().flatten().rev() {
+                    before.get_or_insert_with(|| content.clone()).undo(batch);
+                }
+                let content = before.as_ref().unwrap_or(content);
+                let (host, count) = (agent.host.as_str(), content.len());
+                let rows = (count <= CONTENT_ROWS_MAX).then(|| content.stream_rows(schema, at));
                 for of in &due {
                     let forwarder = &mut forwarding.forwarder;
-                    forwarder.content(&of.name, host, agent.instance, at, &rows);
+                    match &rows {
+                        Some(rows) => {
+                            forwarder.content(&of.name, host, agent.instance, at, rows);
+                        }
+                        None => {
+                            forwarder.content_is_too_large(&of.name, count.unsigned_abs());
+                        }
+                    }
                 }
             }
+            // After a pause they are those of many instants.
+            forwarding.forwarder.flush();
         }
     }
 

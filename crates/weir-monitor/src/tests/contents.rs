@@ -13,11 +13,14 @@ use super::super::{MonitorOptions, Running};
 use super::fleet::{Delta, Directory, Fleet, Results, START, cut_of, options, publisher, rows};
 use super::host::Host;
 
+/// The unit of the times of a run, 10 ms.
+const UNIT: Nanos = 10_000_000;
+
 /// The slide of the windows.
-const SLIDE: Nanos = 20;
+const SLIDE: Nanos = 20 * UNIT;
 
 /// A query that reads the relation at the ends of windows.
-const JOINED: &str = "SELECT r.host, r.a, count(*) FROM S [Range 60 ns Slide 20 ns] s, R r \
+const JOINED: &str = "SELECT r.host, r.a, count(*) FROM S [Range 600 ms Slide 200 ms] s, R r \
                       WHERE s.host = r.host GROUP BY r.host, r.a";
 
 /// A query with the same content.
@@ -132,7 +135,14 @@ impl Inventory {
 /// A monitor with the state in a directory, which forwards, and the results of [`CONTENT`].
 fn opened(dir: &Directory, messages: &Messages, now: Nanos) -> (Fleet, Results) {
     let options = MonitorOptions {
-        forget_after: 400,
+        heartbeat: 10 * UNIT,
+        exclude_after: 100 * UNIT,
+        ahead_max: 1_000 * UNIT,
+        forget_after: 400 * UNIT,
+        timeout: 50 * UNIT,
+        checkpoint_every: 20 * UNIT,
+        hold_max: 1_000 * UNIT,
+        recovery: 10_000 * UNIT,
         ..options()
     };
     let mut fleet = Fleet::open(dir.path(), options, now);
@@ -163,7 +173,7 @@ fn compare(seed: u64) -> bool {
     let kills = seed.is_multiple_of(2);
     let mut random = fastrand::Rng::with_seed(seed);
     let (dir, messages) = (Directory::new(), Messages::default());
-    let mut now = START;
+    let mut now = START * UNIT;
     let (mut fleet, mut results) = opened(&dir, &messages, now);
     let mut changes: Vec<Delta> = Vec::new();
     let mut hosts: Vec<Inventory> = ["a", "b", "c"]
@@ -176,13 +186,13 @@ fn compare(seed: u64) -> bool {
         .collect();
     for step in 0..150 {
         let is_last = step > 130;
-        now += random.i64(1..15);
+        now += random.i64(1..15) * UNIT;
         for of in &mut hosts {
             if of.host.link.is_none() && (is_last || step < 2 || random.u8(0..4) == 0) {
                 of.host.join(&mut fleet);
             }
             if random.u8(0..3) == 0 {
-                of.change(now - random.i64(0..3), &mut random);
+                of.change(now - random.i64(0..3) * UNIT, &mut random);
             }
             match random.u8(0..100) {
                 _ if is_last || step < 5 => {}
@@ -221,7 +231,9 @@ fn compare(seed: u64) -> bool {
     fleet.monitor.end_forwarding();
     let contents = messages.contents();
     let last = fleet.monitor.watermark().div_euclid(SLIDE);
-    let ends: BTreeSet<Nanos> = (START / SLIDE + 1..=last).map(|n| n * SLIDE).collect();
+    let ends: BTreeSet<Nanos> = (START * UNIT / SLIDE + 1..=last)
+        .map(|n| n * SLIDE)
+        .collect();
     let late: Vec<Nanos> = contents
         .keys()
         .filter(|at| !ends.contains(at))

@@ -40,10 +40,11 @@ struct Published {
 /// What a topic has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TopicContent {
-    /// The rows of one fragment. Their columns are fields of each message.
+    /// The rows of one fragment. Their columns are fields of each message, or of the rows in its
+    /// field `content`.
     OneFragment,
-    /// The rows of several fragments, each with its name in the field `query`. Their columns are in
-    /// a field with this name.
+    /// The rows of several fragments, each with its name in the field `query`. Their columns, or
+    /// the rows of a relation, are in a field with this name.
     Several,
 }
 
@@ -74,7 +75,7 @@ impl FlinkTable {
         if declaration.shape == Shape::Relation {
             return refuse(format!(
                 "{name} is a relation: only its content at the ends of windows becomes a table of \
-                 Flink, which a monitor forwards to Kafka (--forward)"
+                 Flink, where it is forwarded to Kafka (--forward)"
             ));
         }
         let fields = &declaration.schema.fields;
@@ -190,13 +191,14 @@ impl FlinkTable {
             let ty = message_type(*ty).expect("checked when it was added");
             format!("{} {ty}", quoted(name))
         };
-        let is_nested = self.content() == TopicContent::Several || self.content_at().is_some();
+        let is_nested =
+            self.topic_content() == TopicContent::Several || self.content_at().is_some();
         let (fields, own) = match is_nested {
             true => self.columns.split_at(RESERVED.len()),
             false => (&self.columns[..], &[][..]),
         };
         let mut types: Vec<String> = fields.iter().map(typed).collect();
-        if self.content() == TopicContent::Several {
+        if self.topic_content() == TopicContent::Several {
             types.push(typed(&(SHARED_QUERY.to_owned(), Type::Text)));
         }
         // A row of Flink has at least one field.
@@ -215,7 +217,7 @@ impl FlinkTable {
     }
 
     /// What its topic has.
-    pub fn content(&self) -> TopicContent {
+    pub fn topic_content(&self) -> TopicContent {
         let published = self.published.as_ref();
         published.map_or(TopicContent::OneFragment, |published| published.topic)
     }
@@ -227,7 +229,7 @@ impl FlinkTable {
 
     /// The field with the rows of a relation.
     fn content_field(&self) -> &str {
-        match self.content() {
+        match self.topic_content() {
             TopicContent::OneFragment => CONTENT,
             TopicContent::Several => &self.stream,
         }
@@ -250,11 +252,14 @@ impl FlinkTable {
         let select = match rows.content_at {
             Some(_) => {
                 let names: Vec<String> = names.collect();
-                let (content, names) = (quoted(self.content_field()), names.join(", "));
+                let content = quoted(self.content_field());
                 let latest = indented(&self.latest(&content, "`host`")?);
+                let own = names.iter().map(|name| format!("`rows`.{name}"));
                 format!(
-                    "SELECT {instant}, {names}, {time}\nFROM (\n{latest}\n) AS `message`\n\
-                     CROSS JOIN UNNEST(`message`.{content}) AS `rows` ({names})"
+                    "SELECT `message`.{instant}, {}, `message`.{time}\nFROM (\n{latest}\n) AS \
+                     `message`\nCROSS JOIN UNNEST(`message`.{content}) AS `rows` ({})",
+                    own.collect::<Vec<_>>().join(", "),
+                    names.join(", "),
                 )
             }
             None => {

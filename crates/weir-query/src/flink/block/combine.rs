@@ -7,6 +7,9 @@ use crate::flink::tally::{same_tallies, without_tallies, without_tally_keys};
 use crate::flink::{Untranslatable, quoted, refuse};
 use crate::plan::{JoinKind, JoinNode, Plan, SetOp};
 
+/// Why others are not joined.
+const OTHER_WINDOWS: &str = "Flink joins windows only with the same size and slide";
+
 impl Block {
     /// A join of two relations.
     pub(super) fn joined(join: &JoinNode, tables: &[FlinkTable]) -> Result<Block, Untranslatable> {
@@ -28,7 +31,7 @@ impl Block {
         let window = match (&left.window, &right.window) {
             (None, None) => None,
             (Some(l), Some(r)) if l.is(r) => Some((l.clone(), r.clone())),
-            _ => return refuse("Flink joins windows only with the same size and slide"),
+            _ => return refuse(OTHER_WINDOWS),
         };
         let mut conditions = Vec::new();
         if let Some((l, r)) = &window {
@@ -109,8 +112,9 @@ impl Block {
         let mut right = right.nested_as(&key_names)?;
         let columns = right.columns.clone();
         right = right.grouped(columns).nested_named(&key_names, "r")?;
-        let (Some(of_left), Some(of_right)) = (&left.window, &right.window) else {
-            return refuse("a relation of the hosts is joined in windows only");
+        let (of_left, of_right) = match (&left.window, &right.window) {
+            (Some(l), Some(r)) if l.is(r) => (l, r),
+            _ => return refuse(OTHER_WINDOWS),
         };
         let pairs = of_left.columns().into_iter().zip(of_right.columns());
         let mut conditions: Vec<String> = pairs.map(|(l, r)| format!("{l} = {r}")).collect();

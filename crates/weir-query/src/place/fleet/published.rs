@@ -9,7 +9,7 @@
 
 use std::collections::BTreeSet;
 
-use weir_model::{Batch, Column, ColumnBuilder, Field, Shape, Type, Unit};
+use weir_model::{Batch, Column, ColumnBuilder, Field, NANOS_PER_SECOND, Shape, Type, Unit};
 
 use super::{Cut, CutError, CutOptions, PlacementStrategy, cut};
 use crate::function::{AggregateCall, AggregateState, EvalError, Shared, aggregate};
@@ -32,6 +32,9 @@ pub const SHARED_QUERY: &str = "query";
 
 /// The field with the rows of a relation, where a topic has those of one.
 pub const CONTENT: &str = "content";
+
+/// The least slide at whose multiples the content of a relation is published.
+const CONTENT_EVERY_MIN: i64 = NANOS_PER_SECOND / 10;
 
 /// The column with Flink's event time.
 pub(crate) const EVENT_TIME: &str = "event_time";
@@ -70,6 +73,10 @@ impl WindowEnds {
         let windows = windows(plan);
         let mut different = windows.iter();
         match (different.next(), different.next()) {
+            (Some(&(_, slide)), None) if slide < CONTENT_EVERY_MIN => Err(
+                "its slide is shorter than 100 ms: the content of a relation is sent at each"
+                    .into(),
+            ),
             (Some(&(Some(size), slide)), None) => Ok(WindowEnds { size, slide }),
             (Some((None, _)), None) => Err("its window has no end".into()),
             (None, _) => Err(
@@ -113,6 +120,8 @@ pub struct PublishedColumn {
 enum Origin {
     /// This column of the fragment.
     Column(usize),
+    /// The number one.
+    One,
     /// The state number `state`, in column `at` of the fragment.
     State {
         state: usize,
@@ -173,7 +182,11 @@ impl PublishedRows {
                 add(field, "", field.ty, field.unit, Origin::Column(at));
             }
             if content_at.is_some() && columns.is_empty() {
-                return Err("no column of its relation is read".into());
+                // Only their number is read.
+                columns.push(PublishedColumn {
+                    field: Field::new("one", Type::Int),
+                    origin: Origin::One,
+                });
             }
             return Ok(PublishedRows {
                 columns,
@@ -216,6 +229,10 @@ impl PublishedRows {
             let (at, owner, read) = match &column.origin {
                 Origin::Column(at) | Origin::State { at, read: None, .. } => {
                     published.push(batch.columns[*at].clone());
+                    continue;
+                }
+                Origin::One => {
+                    published.push(Column::ints(vec![1; batch.len()]));
                     continue;
                 }
                 Origin::State {
