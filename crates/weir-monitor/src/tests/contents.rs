@@ -252,3 +252,36 @@ fn the_content_of_a_relation_at_the_ends_of_windows_is_that_of_the_engine() {
     let whole = (0..40).filter(|seed| compare(*seed)).count();
     assert!(whole > 20, "of 20 runs with kills {} end early", 40 - whole);
 }
+
+/// The monitor, or the agents, stood still. Time advances in steps, and no content is missing.
+#[test]
+fn after_a_pause_the_content_is_sent_at_each_end() {
+    const ENDS: i64 = 180;
+    let (dir, messages) = (Directory::new(), Messages::default());
+    let mut now = START * UNIT;
+    let (mut fleet, _) = opened(&dir, &messages, now);
+    let mut of = Inventory {
+        host: Host::new("a", 1),
+        rows: Vec::new(),
+    };
+    of.host.join(&mut fleet);
+    of.host.live(None, now);
+    of.push(now + 1, &[(1, 1), (2, 2)]);
+    now += SLIDE;
+    let mut watermarks = Vec::new();
+    for pause in [0, ENDS * SLIDE, 0, 0, 0, 0] {
+        now += pause;
+        of.host.live(None, now);
+        of.host.deliver(100, &mut fleet);
+        fleet.tick(now + 1);
+        watermarks.push(fleet.monitor.watermark().div_euclid(SLIDE));
+    }
+    fleet.monitor.end_forwarding();
+    let (first, last) = (watermarks[0], watermarks[5]);
+    assert!(last >= now / SLIDE - 1, "{watermarks:?}");
+    let steps = [first, first + 50, first + 100, first + 150, last, last];
+    assert_eq!(watermarks, steps);
+    let row = |value| ("a".to_owned(), value);
+    let expected = (first..=last).map(|n| (n * SLIDE, vec![row(1), row(2), row(2)]));
+    assert_eq!(messages.contents(), expected.collect());
+}
