@@ -9,7 +9,7 @@ use weir_forward::{Broker, BrokerError, Forwarder, PartitionBatch, TopicUse};
 use weir_model::{Batch, Column, Nanos, Value};
 use weir_query::place::fleet::PlacementStrategy;
 
-use super::super::{MonitorOptions, Running};
+use super::super::{Monitor, MonitorOptions, Running};
 use super::fleet::{Delta, Directory, Fleet, Results, START, cut_of, options, publisher, rows};
 use super::host::Host;
 
@@ -145,7 +145,9 @@ fn opened(dir: &Directory, messages: &Messages, now: Nanos) -> (Fleet, Results) 
         recovery: 10_000 * UNIT,
         ..options()
     };
-    let mut fleet = Fleet::open(dir.path(), options, now);
+    // Checkpoints are written when a run selects it, so that a run can be repeated.
+    let monitor = Monitor::open_without_thread(dir.path(), options, now).unwrap();
+    let mut fleet = Fleet::of(monitor, now);
     let broker = Box::new(messages.clone());
     let spool = dir.path().join("forward");
     let forwarder = Forwarder::with_broker("w".into(), broker, &spool, 1 << 20).unwrap();
@@ -209,7 +211,7 @@ fn compare(seed: u64) -> bool {
         }
         fleet.tick(now + 1);
         if random.bool() {
-            fleet.monitor.await_checkpoint(now + 1);
+            fleet.monitor.write_checkpoint();
         }
         if kills && step % 50 == 40 && random.bool() {
             // The monitor is killed.

@@ -143,8 +143,14 @@ impl Fleet {
 
     /// A monitor that continues from the state in a directory.
     pub fn open(dir: &Path, options: MonitorOptions, now: Nanos) -> Fleet {
+        let monitor = Monitor::open(dir, options, now).expect("a state directory");
+        Fleet::of(monitor, now)
+    }
+
+    /// This monitor, without agents.
+    pub fn of(monitor: Monitor, now: Nanos) -> Fleet {
         Fleet {
-            monitor: Monitor::open(dir, options, now).expect("a state directory"),
+            monitor,
             now,
             sessions: 0,
         }
