@@ -129,6 +129,12 @@ fn cut_by(query: &str, strategy: PlacementStrategy) -> Cut {
     cut(&checked.plan, &options).unwrap()
 }
 
+/// The number of the fragment that is a relation.
+fn relation_of(cut: &Cut) -> usize {
+    let is_relation = |f: &Fragment| f.plan.shape == Shape::Relation;
+    cut.fragments.iter().position(is_relation).unwrap()
+}
+
 /// The rows of `select bytes from IO`.
 fn rows(instants: &[i64]) -> Batch {
     let bytes = instants.iter().map(|ts| ts % 7).collect();
@@ -603,8 +609,7 @@ fn relations_are_forwarded_as_their_content_at_the_ends_of_windows() {
         let (broker, home) = (TestBroker::default(), tempfile::tempdir().unwrap());
         let mut forwarder = forwarder(&broker, home.path()).with_topics(topics);
         let of = cut_by(joined, PlacementStrategy::Rows);
-        let is_relation = |f: &Fragment| f.plan.shape == Shape::Relation;
-        let number = of.fragments.iter().position(is_relation).unwrap();
+        let number = relation_of(&of);
         let name = forwarder.add("q", &of, number).unwrap();
         assert_eq!(forwarder.content_every(&name), Some(2 * SECOND));
         // At other instants it is another content.
@@ -673,8 +678,7 @@ fn a_relation_without_windows_of_one_size_is_not_forwarded() {
         ),
     ] {
         let of = cut_by(&query, PlacementStrategy::Rows);
-        let is_relation = |f: &Fragment| f.plan.shape == Shape::Relation;
-        let number = of.fragments.iter().position(is_relation).unwrap();
+        let number = relation_of(&of);
         let why = forwarder.add("q", &of, number).unwrap_err();
         assert!(why.contains(reason), "{why}");
     }

@@ -28,10 +28,10 @@ impl Monitor {
             Phase::Redelivery => self.watermark,
             phase => self.pace(phase, now).watermark(self.watermark),
         };
-        let watermark = self.next_watermark(watermark);
+        let (watermark, contents) = self.next_contents(watermark);
         if watermark > self.watermark {
             self.exclude_idle(watermark, now);
-            self.advance(watermark, now);
+            self.advance(watermark, contents, now);
         }
         self.forward_watermark(now);
         self.checkpoint(now);
@@ -118,12 +118,13 @@ impl Monitor {
         }
     }
 
-    /// Advances to `watermark`. Queries that start at an instant on the way start there.
-    fn advance(&mut self, watermark: Nanos, now: Nanos) {
+    /// Advances to `watermark`. Queries that start at an instant on the way start there, and at
+    /// those of `contents` the content of relations is forwarded.
+    fn advance(&mut self, watermark: Nanos, contents: BTreeSet<Nanos>, now: Nanos) {
         let pending = self.queries.values().filter(|q| q.pending.is_some());
         let starts = pending.map(|q| q.from).filter(|from| *from < watermark);
-        let mut instants: BTreeSet<Nanos> = starts.collect();
-        instants.extend(self.content_instants(watermark));
+        let mut instants = contents;
+        instants.extend(starts);
         instants.insert(watermark);
         for instant in instants {
             self.advance_engine(instant, now);

@@ -141,8 +141,9 @@ impl Monitor {
             .retain(|_, channels| !channels.is_empty());
     }
 
-    /// The first instants until `watermark` at which the content of relations is forwarded.
-    pub(super) fn content_instants(&self, watermark: Nanos) -> BTreeSet<Nanos> {
+    /// How far time advances at once, at most to `watermark`, and the instants on the way at which
+    /// the content of relations is forwarded.
+    pub(super) fn next_contents(&self, watermark: Nanos) -> (Nanos, BTreeSet<Nanos>) {
         let mut instants = BTreeSet::new();
         let channels = self.forwarding.iter().flat_map(|f| f.channels.values());
         for forwarded in channels.flatten() {
@@ -156,16 +157,10 @@ impl Monitor {
             let ends = (first..=watermark.div_euclid(every)).take(ENDS_MAX);
             instants.extend(ends.map(|n| n.saturating_mul(every)));
         }
-        instants.into_iter().take(ENDS_MAX).collect()
-    }
-
-    /// How far time advances at once, at most to `watermark`.
-    pub(super) fn next_watermark(&self, watermark: Nanos) -> Nanos {
-        let instants = self.content_instants(watermark);
-        match instants.last() {
-            Some(last) if instants.len() == ENDS_MAX => *last,
-            _ => watermark,
-        }
+        let next = instants.iter().nth(ENDS_MAX - 1).copied();
+        let next = next.unwrap_or(watermark);
+        instants.retain(|instant| *instant <= next);
+        (next, instants)
     }
 
     /// Forwards the content of relations at the watermark, where it is that of an end of windows.

@@ -8,8 +8,7 @@ use weir_model::Nanos;
 use super::block::{names, unique};
 use super::{ColumnType, FlinkQuery, MILLISECOND, Untranslatable, quoted, refuse, text};
 use crate::expr::Expr;
-use crate::plan::{JoinKind, Node, Plan};
-use crate::window::Window;
+use crate::plan::{JoinKind, Node, Plan, sliding_windows};
 
 /// The column with the end of the window.
 const WINDOW_END: &str = "window_end";
@@ -153,14 +152,6 @@ pub(super) fn identity(plan: &Plan) -> Option<Vec<usize>> {
 
 /// The longest window of a query over a stream or over what agents send.
 pub fn longest_window(plan: &Plan) -> Nanos {
-    let own = match &plan.node {
-        Node::Window {
-            window: Window::Range(range),
-            ..
-        } => range.size,
-        Node::Merge { size, .. } => size.unwrap_or(0),
-        _ => 0,
-    };
-    let inputs = plan.inputs().into_iter().map(|input| longest_window(input));
-    inputs.fold(own, Nanos::max)
+    let sizes = sliding_windows(plan).into_iter();
+    sizes.filter_map(|(size, _)| size).max().unwrap_or(0)
 }

@@ -5,9 +5,9 @@ use weir_model::{Declaration, Field, Shape, Type};
 use super::block::indented;
 use super::{MILLISECOND, Untranslatable, quoted, refuse, text};
 use crate::place::fleet::published::{
-    CONTENT, EVENT_TIME, PublishedRows, RESERVED, SHARED_QUERY, WindowEnds, windows,
+    CONTENT, EVENT_TIME, PublishedRows, RESERVED, SHARED_QUERY, WindowEnds,
 };
-use crate::plan::{Plan, greatest_common_divisor};
+use crate::plan::{Plan, greatest_common_divisor, sliding_windows};
 
 /// The column with the instant of a row.
 const INSTANT: &str = "ts";
@@ -333,7 +333,7 @@ fn message_type(ty: Type) -> Result<&'static str, Untranslatable> {
 
 /// The greatest duration of which all windows of a plan consist, in milliseconds.
 pub(super) fn pane_ms(plan: &Plan) -> Result<i64, Untranslatable> {
-    let slides = windows(plan).into_iter().map(|(_, slide)| slide);
+    let slides = sliding_windows(plan).into_iter().map(|(_, slide)| slide);
     let pane = slides.fold(0, greatest_common_divisor);
     match pane {
         0 => Ok(1_000),

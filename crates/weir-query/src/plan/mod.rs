@@ -25,7 +25,7 @@ pub use renamed::renamed;
 pub use restricted::{has_vm, restricted};
 pub use row_match::RowMatch;
 pub use slides::OpenSlide;
-pub(crate) use slides::greatest_common_divisor;
+pub(crate) use slides::{greatest_common_divisor, sliding_windows};
 
 pub use crate::window::{PANES_MAX, Window};
 

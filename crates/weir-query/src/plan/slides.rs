@@ -1,6 +1,9 @@
 //! When the input of a plan is in its result: at the end of a slide.
 
+use std::collections::BTreeSet;
+
 use super::{Node, Plan, ToStream};
+use crate::window::Window;
 
 /// A slide that has started and not ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,6 +69,21 @@ impl Plan {
             None => below,
         }
     }
+}
+
+/// The sizes and slides of the windows of time with a slide; those without size are unbounded.
+pub(crate) fn sliding_windows(plan: &Plan) -> BTreeSet<(Option<i64>, i64)> {
+    let own = match &plan.node {
+        Node::Merge { size, slide, .. } => Some((*size, *slide)),
+        Node::Window {
+            window: Window::Range(range),
+            ..
+        } => range.slide.map(|slide| (Some(range.size), slide)),
+        _ => None,
+    };
+    let inputs = plan.inputs().into_iter();
+    let below = inputs.flat_map(|input| sliding_windows(input));
+    own.into_iter().chain(below).collect()
 }
 
 /// The greatest common divisor of two durations.

@@ -596,12 +596,7 @@ impl Translated {
             let values = table.columns.iter().map(|(name, _)| {
                 let at = fields.iter().position(|field| field.name == *name);
                 let value = at.map_or(Value::Int(element.ts), |at| element.row[at].clone());
-                let value = match value {
-                    Value::Null => "null".to_owned(),
-                    Value::Text(text) => format!("{:?}", text.as_str()),
-                    other => other.to_string(),
-                };
-                format!("{name:?}: {value}")
+                format!("{name:?}: {}", published::json(&value))
             });
             let values: Vec<String> = values.collect();
             for _ in 0..element.weight {

@@ -196,7 +196,8 @@ fn messages(
     lines
 }
 
-fn json(value: &Value) -> String {
+/// A value in a message.
+pub fn json(value: &Value) -> String {
     match value {
         Value::Null => "null".to_owned(),
         Value::Text(text) => format!("{:?}", text.as_str()),

@@ -33,11 +33,8 @@ impl Block {
             (Some(l), Some(r)) if l.is(r) => Some((l.clone(), r.clone())),
             _ => return refuse(OTHER_WINDOWS),
         };
-        let mut conditions = Vec::new();
-        if let Some((l, r)) = &window {
-            let pairs = l.columns().into_iter().zip(r.columns());
-            conditions.extend(pairs.map(|(l, r)| format!("{l} = {r}")));
-        }
+        let in_window = window.as_ref().map(|(l, r)| l.is_same_as(r));
+        let mut conditions = in_window.unwrap_or_default();
         for (l, r) in &join.on {
             let (l, r) = (expr(l, &left.columns)?, expr(r, &right.columns)?);
             conditions.push(format!("{l} = {r}"));
@@ -116,8 +113,7 @@ impl Block {
             (Some(l), Some(r)) if l.is(r) => (l, r),
             _ => return refuse(OTHER_WINDOWS),
         };
-        let pairs = of_left.columns().into_iter().zip(of_right.columns());
-        let mut conditions: Vec<String> = pairs.map(|(l, r)| format!("{l} = {r}")).collect();
+        let mut conditions = of_left.is_same_as(of_right);
         for ((l, _), key) in join.on.iter().zip(&right.columns) {
             conditions.push(format!("{} = {key}", expr(l, &left.columns)?));
         }

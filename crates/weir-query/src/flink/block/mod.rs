@@ -57,6 +57,12 @@ impl FlinkWindow {
     fn columns(&self) -> [&str; 2] {
         [&self.start, &self.end]
     }
+
+    /// The conditions for rows of the same window of another table.
+    fn is_same_as(&self, other: &FlinkWindow) -> Vec<String> {
+        let pairs = self.columns().into_iter().zip(other.columns());
+        pairs.map(|(l, r)| format!("{l} = {r}")).collect()
+    }
 }
 
 impl Block {

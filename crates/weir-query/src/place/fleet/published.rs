@@ -7,14 +7,11 @@
 //! Changes of a relation have no meaning for an engine without relations that change. So its
 //! content is published instead, at each end of the query's windows ([`WindowEnds`]).
 
-use std::collections::BTreeSet;
-
 use weir_model::{Batch, Column, ColumnBuilder, Field, NANOS_PER_SECOND, Shape, Type, Unit};
 
 use super::{Cut, CutError, CutOptions, PlacementStrategy, cut};
 use crate::function::{AggregateCall, AggregateState, EvalError, Shared, aggregate};
-use crate::plan::{Node, Plan};
-use crate::window::Window;
+use crate::plan::{Node, Plan, sliding_windows};
 
 /// The columns that each published row has beside those of the fragment.
 pub const RESERVED: [(&str, Type); 7] = [
@@ -70,7 +67,7 @@ impl WindowEnds {
     /// # Errors
     /// A clause without full stop, if it has no windows, or different ones.
     fn of(plan: &Plan) -> Result<WindowEnds, String> {
-        let windows = windows(plan);
+        let windows = sliding_windows(plan);
         let mut different = windows.iter();
         match (different.next(), different.next()) {
             (Some(&(_, slide)), None) if slide < CONTENT_EVERY_MIN => Err(
@@ -91,20 +88,6 @@ impl WindowEnds {
             ),
         }
     }
-}
-
-/// The sizes and slides of the windows with a slide; those without size are unbounded.
-pub(crate) fn windows(plan: &Plan) -> BTreeSet<(Option<i64>, i64)> {
-    let own = match &plan.node {
-        Node::Merge { size, slide, .. } => Some((*size, *slide)),
-        Node::Window {
-            window: Window::Range(range),
-            ..
-        } => range.slide.map(|slide| (Some(range.size), slide)),
-        _ => None,
-    };
-    let below = plan.inputs().into_iter().flat_map(|input| windows(input));
-    own.into_iter().chain(below).collect()
 }
 
 /// A published column.
