@@ -532,7 +532,8 @@ impl Monitor {
         }
         let (shown_to, from) = match &restored {
             Some(saved) if memory.is_some() => (instant, saved.from),
-            _ => (Nanos::MIN, instant.max(self.watermark)),
+            Some(saved) => (Nanos::MIN, self.next_start().max(saved.from)),
+            None => (Nanos::MIN, self.next_start()),
         };
         let mut running = Running {
             name: name.into(),

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use weir_model::{Declaration, Nanos};
 use weir_wire::{OfScript, Submit};
 
-use super::state::{Position, StateError, read, write};
+use super::state::{Position, SavedQuery, StateError, read, write};
 
 /// The name of the file in the state directory.
 const FILE: &str = "standing.json";
@@ -37,8 +37,12 @@ pub struct StoredQuery {
     /// these have connected.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub streams: Vec<Declaration>,
-    /// The time at which it started.
+    /// The time at which it started. With the name, it identifies its state in checkpoints.
     pub since: Nanos,
+    /// It receives what is later than this instant; `None` if it has failed, and in files of
+    /// earlier releases.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from: Option<Nanos>,
     /// The size of its files when it started: until a checkpoint contains it, later content is
     /// written again after a restart.
     pub files: Vec<Position>,
@@ -58,6 +62,24 @@ pub struct AddedFiles {
 }
 
 impl StoredQuery {
+    /// Whether a state in a checkpoint is that of this query, and not of an earlier one with its
+    /// name.
+    pub fn has_started_as(&self, saved: &SavedQuery) -> bool {
+        self.name == saved.name && (self.from.is_none() || self.since == saved.since)
+    }
+
+    /// Its state at its start; `None` if that is unknown.
+    pub fn state_at_start(&self) -> Option<SavedQuery> {
+        Some(SavedQuery {
+            name: self.name.clone(),
+            since: self.since,
+            from: self.from?,
+            before: Vec::new(),
+            positions: self.files.clone(),
+            rows: 0,
+        })
+    }
+
     /// The sizes of files that were added when the query continued from this checkpoint, which is
     /// still the last one: later content is written again after a restart.
     pub fn added_at(&self, checkpoint: Nanos) -> &[Position] {

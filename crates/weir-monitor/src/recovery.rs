@@ -9,6 +9,7 @@ use weir_wire::ChannelId;
 
 use super::Monitor;
 use super::agents::{AgentId, AgentState, Run};
+use super::query_store::StoredQuery;
 use super::state::{Cell, Saved, SavedAgent, SavedQuery, SavedRun};
 
 /// The state of a recovery.
@@ -121,20 +122,37 @@ impl Monitor {
         };
     }
 
-    /// The saved state of the standing query `name`, until it is restarted. A query without saved
-    /// state does not continue; the content of its file is obsolete.
+    /// The saved state of the standing query `name`, until it is restarted.
     pub fn saved(&self, name: &str) -> Option<&SavedQuery> {
         self.recovery.queries.iter().find(|q| q.name == name)
+    }
+
+    /// The state from which the next start of a standing query continues: that of the checkpoint,
+    /// or of its start, if that was later. `None` if it starts without earlier results. A state in
+    /// the checkpoint of another query with its name, which it has replaced, is removed.
+    pub fn continued(&mut self, name: &str, stored: Option<&StoredQuery>) -> Option<SavedQuery> {
+        let queries = &mut self.recovery.queries;
+        let is_of = |saved: &&SavedQuery| stored.is_some_and(|stored| stored.has_started_as(saved));
+        let saved = queries.iter().find(|q| q.name == name);
+        if let Some(saved) = saved.filter(is_of) {
+            return Some(saved.clone());
+        }
+        queries.retain(|query| query.name != name);
+        let instant = self.recovery.instant;
+        let start = stored.and_then(StoredQuery::state_at_start);
+        let start = start.filter(|start| start.from >= instant);
+        queries.extend(start.clone());
+        start
+    }
+
+    /// The instant after which a query receives rows that starts next without earlier results.
+    pub fn next_start(&self) -> Nanos {
+        self.recovery.instant.max(self.watermark)
     }
 
     /// The instant of the checkpoint from which the monitor continued.
     pub fn continued_from(&self) -> Nanos {
         self.recovery.instant
-    }
-
-    /// Removes the saved state of the standing query `name`, which was replaced by another query.
-    pub fn forget_saved(&mut self, name: &str) {
-        self.recovery.queries.retain(|query| query.name != name);
     }
 
     /// Removes the saved state of queries that were not restarted.

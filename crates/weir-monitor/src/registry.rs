@@ -387,9 +387,6 @@ impl Registry {
         let before = self.book.kept().iter().find(|k| k.name == standing.name);
         let same = before.filter(|before| before.is_of(&standing.name, &submit));
         let strategy = same.map(|before| before.strategy.clone());
-        if same.is_none() {
-            monitor.forget_saved(&standing.name);
-        }
         let wanted = RequestedQuery {
             name: standing.name.clone(),
             submit,
@@ -458,14 +455,14 @@ impl Registry {
         let streams = before.as_ref().map_or(&[][..], |kept| &kept.streams);
         let prepared = Prepared::of(&wanted.submit, vm, strategy, monitor, streams)?;
         let strategy = prepared.cut.strategy;
-        let saved = monitor.saved(&wanted.name).filter(|_| standing);
-        let rows = saved.map_or(0, |saved| saved.rows);
+        let saved = monitor.continued(&wanted.name, before.as_ref());
+        let rows = saved.as_ref().map_or(0, |saved| saved.rows);
         let checkpoint = monitor.continued_from();
         let of_before = |sizes: fn(&StoredQuery, Nanos) -> &[Position]| {
             let sizes = before.as_ref().map(|kept| sizes(kept, checkpoint));
             sizes.unwrap_or_default()
         };
-        let positions = match saved {
+        let positions = match &saved {
             Some(saved) => [&saved.positions, of_before(StoredQuery::added_at)].concat(),
             None => of_before(|kept, _| &kept.files).to_vec(),
         };
@@ -473,29 +470,34 @@ impl Registry {
         if saved.is_some() {
             files.iter_mut().for_each(FileSink::begin_with_content);
         }
-        let added = saved.and_then(|saved| added_files(&mut files, saved, checkpoint));
-        let (is_continued, is_first) = (saved.is_some(), before.is_none());
-        let mut at_start = || files.iter_mut().filter_map(FileSink::position).collect();
-        let kept = match before {
-            // It has failed before.
-            Some(before) if before.files.is_empty() && !is_continued => StoredQuery {
-                files: at_start(),
-                added,
-                ..before
+        let is_first = before.is_none();
+        let kept = before.unwrap_or_else(|| StoredQuery {
+            name: wanted.name.clone(),
+            query: wanted.submit.query.clone(),
+            script: wanted.submit.script.clone(),
+            place: wanted.submit.place.clone(),
+            strategy: strategy.to_string(),
+            owner: wanted.owner.clone(),
+            vm: wanted.vm.clone(),
+            streams: prepared.streams.clone(),
+            since: now,
+            from: None,
+            files: Vec::new(),
+            added: None,
+        });
+        let kept = match &saved {
+            Some(saved) => StoredQuery {
+                since: saved.since,
+                from: Some(saved.from),
+                added: added_files(&mut files, saved, checkpoint),
+                ..kept
             },
-            Some(before) => StoredQuery { added, ..before },
             None => StoredQuery {
-                name: wanted.name.clone(),
-                query: wanted.submit.query.clone(),
-                script: wanted.submit.script.clone(),
-                place: wanted.submit.place.clone(),
-                strategy: strategy.to_string(),
-                owner: wanted.owner.clone(),
-                vm: wanted.vm.clone(),
-                streams: prepared.streams.clone(),
                 since: now,
-                files: at_start(),
-                added,
+                from: Some(monitor.next_start()),
+                files: files.iter_mut().filter_map(FileSink::position).collect(),
+                added: None,
+                ..kept
             },
         };
         let since = kept.since;
@@ -574,11 +576,16 @@ impl Registry {
     /// removed when it starts again.
     fn retain_files(&mut self, name: &str) {
         let stored = self.book.kept().iter().find(|kept| kept.name == name);
-        let Some(stored) = stored.filter(|kept| !kept.files.is_empty()).cloned() else {
+        let is_stored = |kept: &&StoredQuery| kept.from.is_some() || !kept.files.is_empty();
+        let Some(stored) = stored.filter(is_stored).cloned() else {
             return;
         };
-        let files = Vec::new();
-        if let Err(error) = self.book.keep(StoredQuery { files, ..stored }) {
+        let failed = StoredQuery {
+            from: None,
+            files: Vec::new(),
+            ..stored
+        };
+        if let Err(error) = self.book.keep(failed) {
             warn!(query = %name, %error, "its files may lose rows when the monitor restarts");
         }
     }

@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::Path;
 
+use weir_model::Nanos;
 use weir_runtime::config::parse;
 
 use super::super::Monitor;
@@ -27,9 +28,12 @@ fn open(directory: &Path, config: &MonitorConfig) -> (Monitor, Registry) {
     (monitor, registry)
 }
 
+/// The query in the files.
+const COUNT: &str = "select count(*) from IO";
+
 /// The configuration of a query with these files.
-fn config(directory: &Directory, files: &[&str]) -> MonitorConfig {
-    let mut text = "[[query]]\nname = \"count\"\ntext = \"select count(*) from IO\"\n".to_owned();
+fn config(directory: &Directory, query: &str, files: &[&str]) -> MonitorConfig {
+    let mut text = format!("[[query]]\nname = \"count\"\ntext = \"{query}\"\n");
     for file in files {
         let format = file.rsplit('.').next().unwrap_or_default();
         text += &format!("[[query.sink]]\nfile = \"{file}\"\nformat = \"{format}\"\n");
@@ -44,7 +48,7 @@ fn config(directory: &Directory, files: &[&str]) -> MonitorConfig {
 impl Files {
     fn new() -> Files {
         let directory = Directory::new();
-        let config = config(&directory, &["count.delta"]);
+        let config = config(&directory, COUNT, &["count.delta"]);
         let (monitor, registry) = open(directory.path(), &config);
         Files {
             directory,
@@ -56,15 +60,33 @@ impl Files {
 
     /// The monitor is killed and starts again, with these files of the query.
     fn restart_with(self, files: &[&str]) -> Files {
+        let config = config(&self.directory, COUNT, files);
+        Files { config, ..self }.restart()
+    }
+
+    /// The monitor is killed and starts again.
+    fn restart(self) -> Files {
         drop((self.monitor, self.registry));
-        let config = config(&self.directory, files);
-        let (monitor, registry) = open(self.directory.path(), &config);
+        let (monitor, registry) = open(self.directory.path(), &self.config);
         Files {
-            config,
             monitor,
             registry,
             ..self
         }
+    }
+
+    /// The configuration is changed to this query and these files.
+    fn reload(&mut self, query: &str, files: &[&str], now: Nanos) {
+        self.config = config(&self.directory, query, files);
+        let (config, monitor) = (&self.config, &mut self.monitor);
+        let reloaded = self.registry.reload(config, monitor, now);
+        reloaded.expect("a state directory");
+    }
+
+    /// The instant after which the query receives rows, and the time at which it started.
+    fn start(&self) -> (Nanos, Nanos) {
+        let (_, query) = self.monitor.queries().next().expect("it runs");
+        (query.from, query.since)
     }
 
     /// Appends a row to the file.
@@ -167,4 +189,75 @@ fn a_file_that_cannot_be_written_leaves_the_others_as_they_are() {
     fs::create_dir(folder).expect("a temporary directory");
     let files = files.restart_with(&["count.delta", "folder.csv"]);
     assert_eq!(files.rows_of("count.delta"), 1);
+}
+
+#[test]
+fn a_query_that_replaces_another_one_leaves_its_rows() {
+    let sums = "select host, sum(bytes) from IO group by host";
+    let both = ["count.delta", "more.delta"];
+    for (query, names) in [(sums, &both[..1]), (sums, &both), (COUNT, &both)] {
+        let mut files = Files::new();
+        files.monitor.tick(START + 15);
+        files.monitor.save_and_wait(START + 15);
+        files.monitor.tick(START + 30);
+        files.append();
+        files.reload(query, names, START + 30);
+        let start = files.start();
+        assert!(start.0 > files.monitor.saved_to[0], "{start:?}");
+        for _ in 0..2 {
+            // The new query's rows, which are sent again.
+            names.iter().for_each(|name| files.append_to(name));
+            files = files.restart();
+            assert_eq!(files.start(), start, "{query}");
+            assert_eq!(files.rows_of("count.delta"), 1, "{query}");
+            let more = names.iter().skip(1).map(|name| files.rows_of(name));
+            assert_eq!(more.sum::<usize>(), 0, "{query}");
+        }
+        let running = files.monitor.queries().next().expect("it runs").1;
+        assert!(running.pending.is_some(), "it starts where it did before");
+        files.monitor.tick(START + 60);
+        files.monitor.save_and_wait(START + 60);
+        names.iter().for_each(|name| files.append_to(name));
+        let files = files.restart();
+        // It continues, without what it had received: no window bounds that.
+        assert_eq!(files.start().1, start.1, "{query}");
+        assert_eq!(files.rows_of("count.delta"), 1, "{query}");
+    }
+}
+
+#[test]
+fn a_query_does_not_continue_with_the_state_of_a_removed_one() {
+    let mut files = Files::new();
+    files.monitor.save_and_wait(START);
+    files.append();
+    let without_query = MonitorConfig {
+        queries: Vec::new(),
+        ..files.config.clone()
+    };
+    let with_query = std::mem::replace(&mut files.config, without_query);
+    let reloaded = files
+        .registry
+        .reload(&files.config, &mut files.monitor, START + 5);
+    reloaded.expect("a state directory");
+    files.config = with_query;
+    let files = files.restart();
+    assert_eq!(files.rows_of("count.delta"), 1);
+}
+
+#[test]
+fn a_query_from_before_starts_were_stored_continues() {
+    let mut files = Files::new();
+    files.monitor.save_and_wait(START);
+    let path = files.directory.path().join("standing.json");
+    let stored = fs::read(&path).expect("there are queries");
+    let mut stored: serde_json::Value = serde_json::from_slice(&stored).expect("JSON");
+    let query = stored[0].as_object_mut().expect("a query");
+    assert!(query.remove("from").is_some());
+    // It had failed before.
+    query.insert("since".to_owned(), (START - 7).into());
+    fs::write(&path, stored.to_string()).expect("a temporary directory");
+    let start = files.start();
+    files.append();
+    let files = files.restart();
+    assert_eq!((files.start(), files.rows_of("count.delta")), (start, 0));
 }
