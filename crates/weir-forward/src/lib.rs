@@ -216,8 +216,7 @@ impl Forwarder {
         self
     }
 
-    /// Begins to forward the rows of fragment `number` of `query`, which was cut; returns their
-    /// name.
+    /// Begins to forward the rows with this number of `query`, which was cut; returns their name.
     ///
     /// # Errors
     /// Why they cannot be forwarded: a clause without full stop.

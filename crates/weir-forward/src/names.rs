@@ -29,9 +29,9 @@ pub enum TopicUse {
 }
 
 impl TopicUse {
-    /// The name of the rows of fragment `number` of `query`, which was cut. It depends on the
-    /// fragment and on its columns: a changed query has another one, because its rows are others. A
-    /// topic of their own has this name.
+    /// The name of the rows with this number of `query`, which was cut. It depends on their plan
+    /// and on its columns: a changed query has another one, because its rows are others. A topic of
+    /// their own has this name.
     pub fn rows(self, prefix: &str, query: &str, cut: &Cut, number: usize) -> String {
         let identity = identity(query, cut, number);
         match self {
@@ -57,7 +57,7 @@ pub fn shared_topic(prefix: &str) -> String {
 
 /// The end of the name of rows, a number of what they are.
 fn identity(query: &str, cut: &Cut, number: usize) -> String {
-    let fragment = &cut.fragments[number].plan;
+    let fragment = cut.published(number);
     let mut identity = format!("{query}\n{number}\n{fragment}");
     for field in &fragment.schema.fields {
         identity += &format!("\n{} {}", field.name, field.ty);

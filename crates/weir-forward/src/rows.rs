@@ -1,4 +1,4 @@
-//! [`TopicRows`]: the rows of a fragment as messages.
+//! [`TopicRows`]: what is published of a query as messages.
 //!
 //! The value of a message has `host`, `epoch` (the random number of the agent's process),
 //! `sequence` (the number of its message) and `position` (of the row in it), `ts` (nanoseconds
@@ -36,7 +36,7 @@ pub struct RowOrigin<'a> {
     pub counts: Option<usize>,
 }
 
-/// The rows of a fragment as messages of a topic.
+/// What is published of a query as messages of a topic.
 #[derive(Debug)]
 pub struct TopicRows {
     topic: String,
@@ -47,7 +47,7 @@ pub struct TopicRows {
 }
 
 impl TopicRows {
-    /// The rows of fragment `number` as messages of `topic`, which has no others.
+    /// The rows with this number as messages of `topic`, which has no others.
     ///
     /// # Errors
     /// Why its rows are not published: a clause without full stop.
@@ -61,7 +61,7 @@ impl TopicRows {
         })
     }
 
-    /// The rows of fragment `number` as messages of `topic`, which has those of other queries, too;
+    /// The rows with this number as messages of `topic`, which has those of other queries, too;
     /// `name` is that of these rows.
     ///
     /// # Errors
@@ -192,7 +192,7 @@ impl TopicRows {
     /// What the messages contain, as JSON: the query, the agents' part of it, the columns, the
     /// format.
     pub fn description(&self, query: &str, cut: &Cut, number: usize) -> Value {
-        let fragment = &cut.fragments[number].plan;
+        let fragment = cut.published(number);
         let columns = self.rows.columns.iter().map(|column| {
             let field = &column.field;
             json!({

@@ -2,11 +2,13 @@
 //!
 //! Of a relation the content is forwarded, host by host, at each end of the query's windows: what
 //! the engine has at that instant. It is the content that the agent has sent so far without the
-//! changes that still wait for the watermark.
+//! changes that still wait for the watermark. The content of `hosts` is what the monitor has put
+//! there last.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use weir_forward::{Forwarder, RowOrigin};
+use weir_model::inventory::changes;
 use weir_model::{Batch, Nanos};
 use weir_query::engine::QueryId;
 use weir_query::place::fleet::Cut;
@@ -14,8 +16,8 @@ use weir_sink::RelationView;
 use weir_sink::metrics::Family;
 use weir_wire::ChannelId;
 
-use super::Monitor;
 use super::agents::{AgentId, count};
+use super::{Monitor, Running};
 use weir_runtime::run_loop::CounterReading;
 
 /// The place of its counters in stream `weir`.
@@ -37,16 +39,27 @@ const CONTENT_ROWS_MAX: i64 = 100_000;
 pub(super) struct Forwarding {
     forwarder: Forwarder,
     /// What is forwarded of each channel.
-    channels: HashMap<ChannelId, Vec<ForwardedChannel>>,
+    channels: HashMap<ChannelId, Vec<ForwardedInput>>,
+    /// What is forwarded of relation `hosts`.
+    hosts: Vec<ForwardedInput>,
 }
 
-/// The rows of a channel, as they are forwarded for a query.
-struct ForwardedChannel {
+/// The rows of a channel or of `hosts`, as they are forwarded for a query.
+struct ForwardedInput {
     query: QueryId,
     /// Their name.
     name: String,
     /// For a relation, the interval at whose multiples its content is forwarded.
     content_every: Option<Nanos>,
+}
+
+impl ForwardedInput {
+    /// Whether the content of its relation is forwarded at an instant.
+    fn is_due(&self, queries: &BTreeMap<QueryId, Running>, at: Nanos) -> bool {
+        let running = queries.get(&self.query);
+        self.content_every.is_some_and(|every| at % every == 0)
+            && running.is_some_and(|running| running.forwards_after() < at)
+    }
 }
 
 impl Forwarding {
@@ -64,6 +77,7 @@ impl Monitor {
         self.forwarding = Some(Forwarding {
             forwarder,
             channels: HashMap::new(),
+            hosts: Vec::new(),
         });
     }
 
@@ -86,7 +100,8 @@ impl Monitor {
         waiting
     }
 
-    /// Begins to forward the rows of the fragments of a query that was cut; `channels` are theirs.
+    /// Begins to forward what is published of a query that was cut; `channels` are those of its
+    /// fragments.
     pub(super) fn forward_query(
         &mut self,
         query: QueryId,
@@ -98,23 +113,27 @@ impl Monitor {
         let Some(forwarding) = &mut self.forwarding else {
             return;
         };
-        let mut refused = Vec::new();
+        let (mut refused, mut published) = (Vec::new(), 0..cut.published_count());
         if channels.is_empty() {
             refused.push(NOTHING_SENT.to_owned());
+            published = 0..0;
         }
-        for (number, channel) in channels.iter().enumerate() {
+        for number in published {
             let forwarder = &mut forwarding.forwarder;
             match forwarder.add(name, cut, number) {
                 Ok(rows) => {
                     let topic = forwarder.topic(&rows).unwrap_or_default();
                     tracing::info!(query = %name, topic, "rows are forwarded");
-                    let forwarded = ForwardedChannel {
+                    let forwarded = ForwardedInput {
                         query,
                         content_every: forwarder.content_every(&rows),
                         name: rows,
                     };
-                    let of_channel = forwarding.channels.entry(*channel).or_default();
-                    of_channel.push(forwarded);
+                    let of_it = match channels.get(number) {
+                        Some(channel) => forwarding.channels.entry(*channel).or_default(),
+                        None => &mut forwarding.hosts,
+                    };
+                    of_it.push(forwarded);
                 }
                 Err(why) => refused.push(why),
             }
@@ -131,22 +150,22 @@ impl Monitor {
         let Some(forwarding) = &mut self.forwarding else {
             return;
         };
-        for channels in forwarding.channels.values_mut() {
-            for ended in channels.extract_if(.., |of| of.query == query) {
+        let channels = forwarding.channels.values_mut();
+        for inputs in channels.chain([&mut forwarding.hosts]) {
+            for ended in inputs.extract_if(.., |of| of.query == query) {
                 forwarding.forwarder.remove(&ended.name);
             }
         }
-        forwarding
-            .channels
-            .retain(|_, channels| !channels.is_empty());
+        forwarding.channels.retain(|_, inputs| !inputs.is_empty());
     }
 
     /// How far time advances at once, at most to `watermark`, and the instants on the way at which
     /// the content of relations is forwarded.
     pub(super) fn next_contents(&self, watermark: Nanos) -> (Nanos, BTreeSet<Nanos>) {
         let mut instants = BTreeSet::new();
-        let channels = self.forwarding.iter().flat_map(|f| f.channels.values());
-        for forwarded in channels.flatten() {
+        let forwarding = self.forwarding.iter();
+        let inputs = forwarding.flat_map(|f| f.channels.values().chain([&f.hosts]));
+        for forwarded in inputs.flatten() {
             let (Some(every), Some(running)) =
                 (forwarded.content_every, self.queries.get(&forwarded.query))
             else {
@@ -169,13 +188,9 @@ impl Monitor {
             return;
         };
         let at = self.watermark;
-        for (id, channels) in &forwarding.channels {
-            let is_due = |of: &&ForwardedChannel| {
-                let running = self.queries.get(&of.query);
-                of.content_every.is_some_and(|every| at % every == 0)
-                    && running.is_some_and(|running| running.forwards_after() < at)
-            };
-            let due: Vec<&ForwardedChannel> = channels.iter().filter(is_due).collect();
+        let is_due = |of: &&ForwardedInput| of.is_due(&self.queries, at);
+        for (id, inputs) in &forwarding.channels {
+            let due: Vec<&ForwardedInput> = inputs.iter().filter(is_due).collect();
             let Some(channel) = self.channels.get(*id).filter(|_| !due.is_empty()) else {
                 continue;
             };
@@ -208,6 +223,16 @@ impl Monitor {
                 }
             }
             // After a pause they are those of many instants.
+            forwarding.forwarder.flush();
+        }
+        for of in forwarding.hosts.iter().filter(is_due) {
+            for (host, row) in &self.hosts_updated.0 {
+                let agent = self.hosts.get(host).and_then(|id| self.agents.get(id));
+                let epoch = agent.map_or(0, |agent| agent.instance);
+                let rows = changes(at, None, &[], std::slice::from_ref(row));
+                let forwarder = &mut forwarding.forwarder;
+                forwarder.content(&of.name, host.as_str(), epoch, at, &rows);
+            }
             forwarding.forwarder.flush();
         }
     }

@@ -96,6 +96,7 @@ fn is_forwarded(query: &StandingEntry, plan: &Plan) -> Result<(), String> {
     if cut.fragments.is_empty() {
         return Err(NOTHING_SENT.to_owned());
     }
+    cut.comes_from_agents()?;
     (0..cut.fragments.len()).try_for_each(|number| TopicRows::new("", &cut, number).map(drop))
 }
 

@@ -19,12 +19,29 @@ const UNIT: Nanos = 10_000_000;
 /// The slide of the windows.
 const SLIDE: Nanos = 20 * UNIT;
 
-/// A query that reads the relation at the ends of windows.
-const JOINED: &str = "SELECT r.host, r.a, count(*) FROM S [Range 600 ms Slide 200 ms] s, R r \
-                      WHERE s.host = r.host GROUP BY r.host, r.a";
+/// Two queries of a relation: one reads it at the ends of windows, the other has its content.
+struct Queries {
+    joined: &'static str,
+    content: &'static str,
+    /// The second column of the content; the first one is the host.
+    column: &'static str,
+}
 
-/// A query with the same content.
-const CONTENT: &str = "SELECT host, a FROM R";
+/// A relation of the agents.
+const OF_AGENTS: Queries = Queries {
+    joined: "SELECT r.host, r.a, count(*) FROM S [Range 600 ms Slide 200 ms] s, R r \
+             WHERE s.host = r.host GROUP BY r.host, r.a",
+    content: "SELECT host, a FROM R",
+    column: "a",
+};
+
+/// The hosts, which the monitor has.
+const OF_HOSTS: Queries = Queries {
+    joined: "SELECT h.host, h.state, count(*) FROM S [Range 600 ms Slide 200 ms] s, hosts h \
+             WHERE s.host = h.host GROUP BY h.host, h.state",
+    content: "SELECT host, state FROM hosts",
+    column: "state",
+};
 
 /// The values of messages by key; a later one replaces an earlier one.
 #[derive(Clone, Default)]
@@ -47,11 +64,11 @@ impl Broker for Messages {
 }
 
 /// The rows of a relation, sorted: hosts and values.
-type Content = Vec<(String, i64)>;
+type Content = Vec<(String, String)>;
 
 impl Messages {
-    /// The contents of relation `R` by instant.
-    fn contents(&self) -> BTreeMap<Nanos, Content> {
+    /// The contents of a relation by instant, as far as they are the host and this column.
+    fn contents(&self, column: &str) -> BTreeMap<Nanos, Content> {
         let mut contents: BTreeMap<Nanos, Content> = BTreeMap::new();
         for value in self.0.lock().unwrap().values() {
             let message: Json = serde_json::from_slice(value).unwrap();
@@ -64,10 +81,11 @@ impl Messages {
             let row = |row: &Json| {
                 // Each message has a column `host` of its own.
                 assert_eq!(row["host_2"], message["host"]);
-                (
-                    row["host_2"].as_str().unwrap().to_owned(),
-                    row["a"].as_i64().unwrap(),
-                )
+                let value = match &row[column] {
+                    Json::String(text) => text.clone(),
+                    number => number.to_string(),
+                };
+                (row["host_2"].as_str().unwrap().to_owned(), value)
             };
             contents.entry(at).or_default().extend(rows.iter().map(row));
         }
@@ -78,13 +96,13 @@ impl Messages {
 
 /// The content after the changes up to an instant.
 fn content_at(changes: &[Delta], at: Nanos) -> Content {
-    let mut content: BTreeMap<(String, i64), i64> = BTreeMap::new();
+    let mut content: BTreeMap<(String, String), i64> = BTreeMap::new();
     for (_, row, weight) in changes.iter().filter(|change| change.0 <= at) {
-        let [Value::Text(host), Value::Int(value)] = &row[..] else {
-            panic!("a text and an integer, not {row:?}");
+        let [Value::Text(host), value] = &row[..] else {
+            panic!("a host and a value, not {row:?}");
         };
         *content
-            .entry((host.as_str().to_owned(), *value))
+            .entry((host.as_str().to_owned(), value.to_string()))
             .or_default() += weight;
     }
     let copies = content.into_iter().flat_map(|(row, count)| {
@@ -132,8 +150,8 @@ impl Inventory {
     }
 }
 
-/// A monitor with the state in a directory, which forwards, and the results of [`CONTENT`].
-fn opened(dir: &Directory, messages: &Messages, now: Nanos) -> (Fleet, Results) {
+/// A monitor with the state in a directory, which forwards, and the content of the relation.
+fn opened(dir: &Directory, queries: &Queries, messages: &Messages, now: Nanos) -> (Fleet, Results) {
     let options = MonitorOptions {
         heartbeat: 10 * UNIT,
         exclude_after: 100 * UNIT,
@@ -157,10 +175,10 @@ fn opened(dir: &Directory, messages: &Messages, now: Nanos) -> (Fleet, Results) 
     let (results, path) = (Results::default(), dir.path().join("content"));
     // A checkpoint has its size.
     std::fs::write(&path, "").unwrap();
-    let cut = cut_of(CONTENT, PlacementStrategy::Rows);
+    let cut = cut_of(queries.content, PlacementStrategy::Rows);
     let to = publisher(&cut, Box::new(results.clone()), path);
     fleet.monitor.start("content", &cut, true, to, now).unwrap();
-    let joined = cut_of(JOINED, PlacementStrategy::Rows);
+    let joined = cut_of(queries.joined, PlacementStrategy::Rows);
     let to = Results::default().publisher(&joined);
     fleet
         .monitor
@@ -169,14 +187,13 @@ fn opened(dir: &Directory, messages: &Messages, now: Nanos) -> (Fleet, Results) 
     (fleet, results)
 }
 
-/// Compares the contents of a random run; false if it ends early.
-fn compare(seed: u64) -> bool {
-    // Changes that are not safe when both are killed are known to neither.
-    let kills = seed.is_multiple_of(2);
+/// Compares the contents of a random run, in which the monitor is perhaps killed; false if it ends
+/// early.
+fn compare(queries: &Queries, seed: u64, kills: bool) -> bool {
     let mut random = fastrand::Rng::with_seed(seed);
     let (dir, messages) = (Directory::new(), Messages::default());
     let mut now = START * UNIT;
-    let (mut fleet, mut results) = opened(&dir, &messages, now);
+    let (mut fleet, mut results) = opened(&dir, queries, &messages, now);
     let mut changes: Vec<Delta> = Vec::new();
     let mut hosts: Vec<Inventory> = ["a", "b", "c"]
         .iter()
@@ -199,6 +216,7 @@ fn compare(seed: u64) -> bool {
             match random.u8(0..100) {
                 _ if is_last || step < 5 => {}
                 0 | 1 => of.host.leave(&mut fleet),
+                // Changes that are not safe when both are killed are known to neither.
                 2 if !kills => of.restart(now, &mut fleet),
                 3 => of.host.fail_relations(),
                 4 => of.host.resend(),
@@ -218,7 +236,7 @@ fn compare(seed: u64) -> bool {
             hosts.iter_mut().for_each(|of| of.host.link = None);
             fleet.monitor.end_forwarding();
             let before = results.net();
-            (fleet, results) = opened(&dir, &messages, now);
+            (fleet, results) = opened(&dir, queries, &messages, now);
             let shown_to = fleet.monitor.continued_from();
             let restarts = |(_, running): (_, &Running)| running.restarted_at.is_some();
             if fleet.monitor.queries().any(restarts) {
@@ -231,7 +249,7 @@ fn compare(seed: u64) -> bool {
     }
     changes.extend(results.net());
     fleet.monitor.end_forwarding();
-    let contents = messages.contents();
+    let contents = messages.contents(queries.column);
     let last = fleet.monitor.watermark().div_euclid(SLIDE);
     let ends: BTreeSet<Nanos> = (START * UNIT / SLIDE + 1..=last)
         .map(|n| n * SLIDE)
@@ -251,8 +269,14 @@ fn compare(seed: u64) -> bool {
 
 #[test]
 fn the_content_of_a_relation_at_the_ends_of_windows_is_that_of_the_engine() {
-    let whole = (0..40).filter(|seed| compare(*seed)).count();
+    let of_agents = |seed: &u64| compare(&OF_AGENTS, *seed, seed.is_multiple_of(2));
+    let whole = (0..40).filter(of_agents).count();
     assert!(whole > 20, "of 20 runs with kills {} end early", 40 - whole);
+}
+
+#[test]
+fn the_content_of_hosts_at_the_ends_of_windows_is_that_of_the_engine() {
+    assert!((0..20).all(|seed| compare(&OF_HOSTS, seed, false)));
 }
 
 /// The monitor, or the agents, stood still. Time advances in steps, and no content is missing.
@@ -261,7 +285,7 @@ fn after_a_pause_the_content_is_sent_at_each_end() {
     const ENDS: i64 = 180;
     let (dir, messages) = (Directory::new(), Messages::default());
     let mut now = START * UNIT;
-    let (mut fleet, _) = opened(&dir, &messages, now);
+    let (mut fleet, _) = opened(&dir, &OF_AGENTS, &messages, now);
     let mut of = Inventory {
         host: Host::new("a", 1),
         rows: Vec::new(),
@@ -283,7 +307,7 @@ fn after_a_pause_the_content_is_sent_at_each_end() {
     assert!(last >= now / SLIDE - 1, "{watermarks:?}");
     let steps = [first, first + 50, first + 100, first + 150, last, last];
     assert_eq!(watermarks, steps);
-    let row = |value| ("a".to_owned(), value);
+    let row = |value: i32| ("a".to_owned(), value.to_string());
     let expected = (first..=last).map(|n| (n * SLIDE, vec![row(1), row(2), row(2)]));
-    assert_eq!(messages.contents(), expected.collect());
+    assert_eq!(messages.contents("a"), expected.collect());
 }

@@ -145,9 +145,9 @@ pub fn translate(plan: &Plan) -> Result<FlinkQuery, Untranslatable> {
     translate_over(plan, tables_of(plan)?)
 }
 
-/// What is left of a query that was cut, in Flink SQL over the rows that its agents send. The rows
-/// of fragment `i` are those with the name `names[i]`, which is also that of their topic, unless it
-/// has the rows of several.
+/// What is left of a query that was cut, in Flink SQL over what is published of it. The rows with
+/// number `i` have the name `names[i]`, which is also that of their topic, unless it has the rows
+/// of several.
 ///
 /// # Errors
 /// As [`translate`], and why the rows of a fragment are not published.
@@ -156,7 +156,7 @@ pub fn translate_published(
     names: &[String],
     topic: TopicContent,
 ) -> Result<FlinkQuery, Untranslatable> {
-    let plan = cut.monitor_over(names);
+    let plan = cut.monitor_over_published(names);
     let pane_ms = table::pane_ms(&plan)?;
     let tables = names.iter().enumerate().map(|(number, name)| {
         let rows = PublishedRows::of(cut, number).map_err(Untranslatable)?;

@@ -44,11 +44,16 @@ impl Plan {
 
     /// A source, all of its columns.
     pub fn source(declaration: Declaration) -> Arc<Plan> {
-        Arc::new(Plan {
+        Arc::new(Plan::of_source(declaration))
+    }
+
+    /// As [`Plan::source`].
+    pub(crate) fn of_source(declaration: Declaration) -> Plan {
+        Plan {
             schema: declaration.schema.clone(),
             shape: declaration.shape,
             node: Node::Source(declaration),
-        })
+        }
     }
 
     /// The rows for which `predicate` is true.

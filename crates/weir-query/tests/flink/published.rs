@@ -1,13 +1,15 @@
 //! What agents publish of a query, merged by Flink, has the result of the oracle: partial
 //! aggregates, rows and contents of relations of three hosts, some of them twice, with watermarks
-//! between them, in topics of their own or among the rows of other queries.
+//! between them, in topics of their own or among the rows of other queries. A relation `hosts` is
+//! published by the monitor.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
-use weir_model::{Shape, Value};
+use weir_model::inventory::Row as _;
+use weir_model::{Declaration, Host, Shape, Value};
 use weir_query::flink::{FlinkQuery, FlinkTable, TopicContent, translate_published};
 use weir_query::place::fleet::published::{PublishedRows, WindowEnds, cut_to_publish};
 use weir_query::place::fleet::{Cut, CutOptions, PlacementStrategy};
@@ -60,7 +62,7 @@ impl Published {
         let fleet = Fleet {
             cut: &cut,
             sources: &case.sources,
-            monitor_sources: &[],
+            monitor_sources: &[Host::RELATION.to_owned()],
             agents: HOSTS,
         };
         let life = |agent| Life {
@@ -72,8 +74,16 @@ impl Published {
         let lives: Vec<Life> = (0..HOSTS).map(life).collect();
         let agent = |source: usize, element: &Element| deal.agent(source, element);
         let emitted = fleet.emitted(&lives, &case.history, &agent, &mut random);
-        let emitted = emitted.ok()?.into_iter().enumerate();
-        let messages = emitted.map(|(at, rows)| {
+        let mut emitted = emitted.ok()?;
+        if let Some(hosts) = cut.hosts() {
+            let is_it = |declaration: &Declaration| declaration.name == hosts.name;
+            let source = case.sources.iter().position(is_it).unwrap();
+            let rows = case.history.source(&hosts.name).iter();
+            // A message has the rows of one of them.
+            let rows = rows.map(|row| (deal.agent(source, row) as usize, row.clone()));
+            emitted.push(rows.collect());
+        }
+        let messages = emitted.into_iter().enumerate().map(|(at, rows)| {
             let name = (topic == TopicContent::Several).then(|| &*topics[at]);
             match PublishedRows::of(&cut, at).unwrap().content_at {
                 None => messages(&cut, at, rows, name, &mut random),
@@ -90,9 +100,9 @@ impl Published {
 
     /// What it publishes.
     pub fn kind(&self) -> Kind {
-        let mut fragments = self.cut.fragments.iter();
+        let mut published = (0..self.cut.published_count()).map(|at| self.cut.published(at));
         match self.cut.strategy {
-            _ if fragments.any(|f| f.plan.shape == Shape::Relation) => Kind::Contents,
+            _ if published.any(|plan| plan.shape == Shape::Relation) => Kind::Contents,
             PlacementStrategy::Rows => Kind::Rows,
             _ => Kind::Partials,
         }
@@ -123,7 +133,7 @@ pub enum Kind {
 
 fn cut_all(plan: &Plan) -> Cut {
     let options = CutOptions {
-        monitor_sources: Vec::new(),
+        monitor_sources: vec![Host::RELATION.to_owned()],
         ..CutOptions::default()
     };
     cut_to_publish(plan, &options).unwrap()
@@ -136,7 +146,7 @@ fn published(plan: &Plan) -> Option<FlinkQuery> {
 }
 
 fn topics(cut: &Cut) -> Vec<String> {
-    (0..cut.fragments.len())
+    (0..cut.published_count())
         .map(|at| format!("topic.{at}"))
         .collect()
 }

@@ -79,8 +79,12 @@ pub fn of_forwarded(
 ) -> Result<Translation, Failure> {
     let strategy = place.map(str::parse).transpose().map_err(Failure::words)?;
     let cut = cut_published(plan, strategy).map_err(Failure::words)?;
-    let fragments = 0..cut.fragments.len();
-    let names = fragments.map(|number| url.topics.rows(&url.prefix, name, &cut, number));
+    if by == ForwardedBy::Agents {
+        let checked = cut.comes_from_agents();
+        checked.map_err(|why| refused(Untranslatable(why)))?;
+    }
+    let numbers = 0..cut.published_count();
+    let names = numbers.map(|number| url.topics.rows(&url.prefix, name, &cut, number));
     let names: Vec<String> = names.collect();
     let of_fleet = url.topics.topic(&url.prefix, STREAM);
     let of_hosts = host_topics(&of_fleet);

@@ -280,10 +280,7 @@ impl Cut {
     /// When there are fewer names than fragments.
     pub fn monitor_over(&self, names: &[String]) -> Plan {
         assert!(names.len() >= self.fragments.len(), "a name a fragment");
-        renamed(&self.monitor, &|name| {
-            let number: usize = name.strip_prefix('#')?.parse().ok()?;
-            names.get(number).cloned()
-        })
+        renamed(&self.monitor, &|name| names.get(number_of(name)?).cloned())
     }
 
     /// The output of a fragment, as a source of the monitor with that name.
@@ -297,6 +294,11 @@ impl Fragment {
     pub fn declaration(&self, name: &str) -> Declaration {
         lower::declaration(&self.plan, name.to_owned())
     }
+}
+
+/// The fragment of a source, by its name in [`Cut::monitor`].
+fn number_of(name: &str) -> Option<usize> {
+    name.strip_prefix('#')?.parse().ok()
 }
 
 /// The plan over sources with other names.

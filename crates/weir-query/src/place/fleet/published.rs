@@ -6,10 +6,18 @@
 //!
 //! Changes of a relation have no meaning for an engine without relations that change. So its
 //! content is published instead, at each end of the query's windows ([`WindowEnds`]).
+//!
+//! What is published of a query has numbers: those of its fragments, then one for `hosts`, the
+//! relation of the monitor with the hosts of the fleet, if the query reads it.
 
-use weir_model::{Batch, Column, ColumnBuilder, Field, NANOS_PER_SECOND, Shape, Type, Unit};
+use std::borrow::Cow;
 
-use super::{Cut, CutError, CutOptions, PlacementStrategy, cut};
+use weir_model::inventory::Row;
+use weir_model::{
+    Batch, Column, ColumnBuilder, Declaration, Field, Host, NANOS_PER_SECOND, Shape, Type, Unit,
+};
+
+use super::{Cut, CutError, CutOptions, PlacementStrategy, cut, number_of, renamed};
 use crate::function::{AggregateCall, AggregateState, EvalError, Shared, aggregate};
 use crate::plan::{Node, Plan, sliding_windows};
 
@@ -133,13 +141,63 @@ pub enum PublishedState<'a> {
     Bytes(&'a str),
 }
 
+impl Cut {
+    /// Checks that agents send all that is published.
+    ///
+    /// # Errors
+    /// The relation of the monitor that the query reads.
+    pub fn comes_from_agents(&self) -> Result<(), String> {
+        match self.hosts() {
+            Some(hosts) => Err(format!("{} is a relation of the monitor", hosts.name)),
+            None => Ok(()),
+        }
+    }
+
+    /// The declaration of `hosts`, if the part of the monitor reads it.
+    pub fn hosts(&self) -> Option<&Declaration> {
+        let mut sources = self.monitor.sources().into_iter();
+        sources.find(|declaration| declaration.name == Host::RELATION)
+    }
+
+    /// The number of what is published.
+    pub fn published_count(&self) -> usize {
+        self.fragments.len() + usize::from(self.hosts().is_some())
+    }
+
+    /// The plan whose rows are published with this number.
+    ///
+    /// # Panics
+    /// When nothing has this number.
+    pub fn published(&self, number: usize) -> Cow<'_, Plan> {
+        match self.fragments.get(number) {
+            Some(fragment) => Cow::Borrowed(&fragment.plan),
+            None => {
+                let hosts = self.hosts().expect("it has the number after the fragments");
+                Cow::Owned(Plan::of_source(hosts.clone()))
+            }
+        }
+    }
+
+    /// The plan of the monitor over what is published; `names[i]` is the name of the source for
+    /// what has number `i`.
+    pub fn monitor_over_published(&self, names: &[String]) -> Plan {
+        renamed(&self.monitor, &|name| {
+            let number = match name == Host::RELATION {
+                true => self.fragments.len(),
+                false => number_of(name)?,
+            };
+            names.get(number).cloned()
+        })
+    }
+}
+
 impl PublishedRows {
-    /// How the rows of fragment `number` are published.
+    /// How the rows with this number are published.
     ///
     /// # Errors
     /// Why they cannot be: a clause without full stop.
     pub fn of(cut: &Cut, number: usize) -> Result<PublishedRows, String> {
-        let fragment = &cut.fragments[number].plan;
+        let fragment = &*cut.published(number);
         let content_at = match fragment.shape {
             Shape::Stream => None,
             Shape::Relation => Some(WindowEnds::of(&cut.monitor)?),
@@ -200,7 +258,7 @@ impl PublishedRows {
         })
     }
 
-    /// The columns of rows of the fragment.
+    /// The columns of rows of the plan.
     ///
     /// # Errors
     /// When a state is not valid, or a sum of it does not fit in 64 bits.

@@ -241,7 +241,9 @@ fn what_an_agent_cannot_forward_is_refused() {
     let query = "load=select op, count(*) from IO [range 1 s slide 1 s] group by op";
     let to = ["--forward", "kafka://127.0.0.1:9/x"];
     let relation = "h=select host from hosts";
-    let cases: [(&[&str], &str); 7] = [
+    let joined = "j=select h.state, count(*) from IO [range 1 s slide 1 s] i, hosts h \
+                  where i.host = h.host group by h.state";
+    let cases: [(&[&str], &str); 8] = [
         (&to, "--query NAME=QUERY"),
         (&["--query", query], "set forward.to or --forward"),
         (&["--forward", "kafka://k"], "kafka://HOST:PORT"),
@@ -255,6 +257,10 @@ fn what_an_agent_cannot_forward_is_refused() {
             "reads nothing that agents send",
         ),
         (
+            &[to[0], to[1], "--query", joined],
+            "hosts is a relation of the monitor",
+        ),
+        (
             &[to[0], to[1], "--query", query, "--query", query],
             "two queries",
         ),
@@ -264,6 +270,20 @@ fn what_an_agent_cannot_forward_is_refused() {
         assert_eq!(refused.code, 2, "{args:?}: {}", refused.err);
         assert!(refused.err.contains(why), "{args:?}: {}", refused.err);
     }
+    let of_monitor = [
+        "explain",
+        "--flink",
+        to[0],
+        to[1],
+        "--name",
+        "j",
+        &joined[2..],
+    ];
+    run(&of_monitor).fine();
+    let refused = run(&[&of_monitor[..], &["--agents"]].concat());
+    assert_eq!(refused.code, 2, "{}", refused.err);
+    let why = "hosts is a relation of the monitor";
+    assert!(refused.err.contains(why), "{}", refused.err);
     let home = Scratch::new();
     let forward = "[forward]\nto = \"kafka://k:1\"\n";
     let entry = "[[query]]\nname = \"a\"\ntext = \"select op from IO\"\n";

@@ -20,13 +20,14 @@ fn of_all_groups() -> &'static str {
     QUERIES[0].1
 }
 
-/// A query that joins requests of at least so many bytes with a relation, over the groups of more
-/// than `least` requests.
+/// A query that joins requests of at least so many bytes with a relation of the agents and with the
+/// hosts, over the groups of more than `least` requests.
 fn with_devices(bytes: u32, least: u32) -> String {
     let (query, groups) = QUERIES[3].1.split_once("group by i.host, i.pdisk").unwrap();
+    let query = query.replacen("select i.host,", "select i.host, h.state,", 1);
     format!(
-        "{query}where i.bytes >= {bytes} group by i.host, i.pdisk{groups} \
-         having count(*) > {least}"
+        "{query}join hosts h on h.host = i.host where i.bytes >= {bytes} \
+         group by i.host, h.state, i.pdisk{groups} having count(*) > {least}"
     )
 }
 
