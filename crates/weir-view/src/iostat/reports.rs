@@ -162,13 +162,17 @@ impl LedgerReader for Reports {
     }
 
     fn finish(&mut self, totals: &mut Totals, at: Option<Nanos>) -> Result<(), SinkError> {
-        let recording = !self.options.live && !self.complete();
-        if let (true, Some(at), Some(before)) = (recording, at, self.before.take()) {
-            // The remainder of a recording, in its own time.
-            if at > before.at {
-                let now = self.state(totals, at);
-                self.report(&before, &now)?;
-            }
+        // The remainder of a recording, in its own time. Live, an interval that has not ended is the
+        // only report of a shorter run.
+        let has_remainder = match self.options.live {
+            true => self.output.written() == 0,
+            false => !self.complete(),
+        };
+        if let (true, Some(at), Some(before)) = (has_remainder, at, self.before.take())
+            && at > before.at
+        {
+            let now = self.state(totals, at);
+            self.report(&before, &now)?;
         }
         if !self.options.live && !self.has_disks {
             output::notice("weir: no requests were observed");

@@ -468,6 +468,38 @@ fn an_idle_disk_is_reported_in_each_interval() {
 }
 
 #[test]
+fn a_run_shorter_than_the_interval_has_one_report() {
+    let test = "a_run_shorter_than_the_interval_has_one_report";
+    if !watchable(test) {
+        return;
+    }
+    let Some(device) = loop_disk(test) else {
+        return;
+    };
+    let args = [
+        "iostat",
+        "-d",
+        "-o",
+        "JSON",
+        "--device",
+        device.path(),
+        "60",
+        "--for",
+        "2s",
+    ];
+    let mut child = weir(&args).stdout(Stdio::piped()).spawn().unwrap();
+    while child.try_wait().unwrap().is_none() {
+        dd(device.path(), true, 4096, 10);
+    }
+    let text = CommandOutput::of(child.wait_with_output().unwrap()).fine();
+    let document: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let reports = &document["sysstat"]["hosts"][0]["statistics"];
+    assert_eq!(reports.as_array().unwrap().len(), 1, "{text}");
+    let written = reports[0]["disk"][0]["kB_wrtn"].as_u64();
+    assert!(written > Some(0), "{text}");
+}
+
+#[test]
 fn a_recording_without_requests_of_the_selection_is_reported() {
     let recording = concat!(
         env!("CARGO_MANIFEST_DIR"),
