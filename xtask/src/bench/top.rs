@@ -11,12 +11,15 @@ use super::{Pace, spread};
 use crate::time_used::process_ns;
 use crate::{execute, is_root, packages};
 
+/// What stands for a new directory in [`COMMANDS`].
+const DIRECTORY: &str = "DIRECTORY";
+
 /// The commands, with an interval of a second if they have one.
 const COMMANDS: [&[&str]; 5] = [
     &["top", "--batch"],
     &["iostat", "1"],
     &["iostat", "-x", "1"],
-    &["diskstats", "--every", "1s", "/tmp/weir-bench-diskstats"],
+    &["diskstats", "--every", "1s", DIRECTORY],
     &["exporter", "--listen", "127.0.0.1:0"],
 ];
 
@@ -61,8 +64,14 @@ struct Turn {
 }
 
 fn turn(disk: &Disk, command: &[&str], seconds: u32, rate_iops: Option<u32>) -> Result<Turn> {
+    let scratch = tempfile::tempdir()?;
+    let directory = scratch.path().join("counters");
+    let word = |word: &&str| match *word {
+        DIRECTORY => directory.as_os_str().to_owned(),
+        word => word.into(),
+    };
     let mut child = binary()
-        .args(command)
+        .args(command.iter().map(word))
         .args(["--device", &disk.device])
         .stdout(Stdio::null())
         .stderr(Stdio::null())

@@ -5,7 +5,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::unix::net::UnixDatagram;
 use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::Value as Json;
 
@@ -197,10 +197,11 @@ fn systemd_is_notified_of_start_reload_and_end() {
         .stderr(Stdio::null())
         .spawn()
         .unwrap();
-    // Waits for a line; others may come before it.
+    // Waits for a line; others may come before it, and those of the watchdog never end.
     let received = |line: &str| {
-        let mut buffer = [0; 4096];
+        let (mut buffer, started) = ([0; 4096], Instant::now());
         loop {
+            assert!(started.elapsed() < Duration::from_secs(60), "{line}");
             let length = socket.recv(&mut buffer).expect(line);
             let text = String::from_utf8_lossy(&buffer[..length]);
             if text.lines().any(|l| l == line) {
