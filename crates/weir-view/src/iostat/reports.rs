@@ -162,8 +162,8 @@ impl LedgerReader for Reports {
     }
 
     fn finish(&mut self, totals: &mut Totals, at: Option<Nanos>) -> Result<(), SinkError> {
-        // The remainder of a recording, in its own time. Live, an interval that has not ended is the
-        // only report of a shorter run.
+        // The remainder of a recording, in its own time. Live, an interval that has not ended is
+        // the only report of a shorter run.
         let has_remainder = match self.options.live {
             true => self.output.written() == 0,
             false => !self.complete(),
