@@ -39,10 +39,12 @@ pub struct StoredQuery {
     pub streams: Vec<Declaration>,
     /// The time at which it started. With the name, it identifies its state in checkpoints.
     pub since: Nanos,
-    /// It receives what is later than this instant; `None` if it has failed, and in files of
-    /// earlier releases.
+    /// It receives what is later than this instant; `None` in files of earlier releases.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from: Option<Nanos>,
+    /// It has failed since it started.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub failed: bool,
     /// The size of its files when it started: until a checkpoint contains it, later content is
     /// written again after a restart.
     pub files: Vec<Position>,
@@ -68,12 +70,13 @@ impl StoredQuery {
         self.name == saved.name && (self.from.is_none() || self.since == saved.since)
     }
 
-    /// Its state at its start; `None` if that is unknown.
+    /// Its state at its start; `None` if that is unknown, or it has failed: it does not begin there
+    /// again.
     pub fn state_at_start(&self) -> Option<SavedQuery> {
         Some(SavedQuery {
             name: self.name.clone(),
             since: self.since,
-            from: self.from?,
+            from: self.from.filter(|_| !self.failed)?,
             before: Vec::new(),
             positions: self.files.clone(),
             rows: 0,

@@ -482,6 +482,7 @@ impl Registry {
             streams: prepared.streams.clone(),
             since: now,
             from: None,
+            failed: false,
             files: Vec::new(),
             added: None,
         });
@@ -489,12 +490,14 @@ impl Registry {
             Some(saved) => StoredQuery {
                 since: saved.since,
                 from: Some(saved.from),
+                failed: false,
                 added: added_files(&mut files, saved, checkpoint),
                 ..kept
             },
             None => StoredQuery {
                 since: now,
                 from: Some(monitor.next_start()),
+                failed: false,
                 files: files.iter_mut().filter_map(FileSink::position).collect(),
                 added: None,
                 ..kept
@@ -576,12 +579,11 @@ impl Registry {
     /// removed when it starts again.
     fn retain_files(&mut self, name: &str) {
         let stored = self.book.kept().iter().find(|kept| kept.name == name);
-        let is_stored = |kept: &&StoredQuery| kept.from.is_some() || !kept.files.is_empty();
-        let Some(stored) = stored.filter(is_stored).cloned() else {
+        let Some(stored) = stored.filter(|kept| !kept.failed).cloned() else {
             return;
         };
         let failed = StoredQuery {
-            from: None,
+            failed: true,
             files: Vec::new(),
             ..stored
         };

@@ -226,6 +226,27 @@ fn a_query_that_replaces_another_one_leaves_its_rows() {
 }
 
 #[test]
+fn a_query_that_fails_does_not_continue_with_the_state_of_the_one_before_it() {
+    let mut files = Files::new();
+    files.monitor.tick(START + 15);
+    files.monitor.save_and_wait(START + 15);
+    files.append();
+    let now = START + 30;
+    files.monitor.tick(now);
+    files.reload(
+        "select host, sum(bytes) from IO group by host",
+        &["count.delta"],
+        now,
+    );
+    let since = files.start().1;
+    let failed = "it returns too many rows";
+    files.registry.end("count", failed, &mut files.monitor);
+    let files = files.restart();
+    assert_eq!(files.rows_of("count.delta"), 1);
+    assert_ne!(files.start().1, since);
+}
+
+#[test]
 fn a_query_does_not_continue_with_the_state_of_a_removed_one() {
     let mut files = Files::new();
     files.monitor.save_and_wait(START);
