@@ -105,9 +105,26 @@ pub(super) fn expr(e: &Expr, columns: &[String]) -> Result<String, Untranslatabl
         }
         Expr::Cast { expr, ty, .. } => cast(&below(expr)?, expr.ty(), *ty)?,
         Expr::Call(call) => {
+            let is_returned = scalar::returns_an_argument(call);
+            let below = |e| match is_returned {
+                true => value(e, columns),
+                false => below(e),
+            };
             let args = call.args.iter().map(below);
             scalar::call(call, &args.collect::<Result<Vec<_>, _>>()?)?
         }
+    })
+}
+
+/// The same with its type in weir: a constant alone is an INT, with which sums would be ones.
+pub(super) fn value(e: &Expr, columns: &[String]) -> Result<String, Untranslatable> {
+    let sql = expr(e, columns)?;
+    Ok(match e {
+        Expr::Literal {
+            value: Value::Int(_),
+            ..
+        } => format!("CAST({sql} AS BIGINT)"),
+        _ => sql,
     })
 }
 

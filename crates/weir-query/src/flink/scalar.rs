@@ -1,6 +1,6 @@
 //! Scalar functions in Flink SQL.
 
-use weir_model::{Type, Value};
+use weir_model::{Type, Unit, Value};
 
 use super::{Untranslatable, refuse};
 use crate::function::ScalarCall;
@@ -16,6 +16,11 @@ pub(super) fn call(call: &ScalarCall, args: &[String]) -> Result<String, Untrans
         _ => format!("CAST({x} AS DOUBLE)"),
     };
     let list = args.join(", ");
+    if TERMS_OF_RESULT.contains(&name) && !has_one_scale(call) {
+        return refuse(format!(
+            "{name} of quantities in different units: Flink does not convert them"
+        ));
+    }
     // The result where it is a real number.
     let above = |bound: &str, function: &str| {
         let x = float();
@@ -40,12 +45,15 @@ pub(super) fn call(call: &ScalarCall, args: &[String]) -> Result<String, Untrans
         "log10" => above(">", "LOG10"),
         "exp" => format!("EXP({})", float()),
         "coalesce" => format!("COALESCE({list})"),
+        // Flink's has the type of the first argument.
+        "nullif" if call.ty == Type::Float => format!("NULLIF({}, {})", float(), args[1]),
         "nullif" => format!("NULLIF({list})"),
         "is_distinct_from" => format!("({} IS DISTINCT FROM {})", args[0], args[1]),
         "lower" => format!("LOWER({x})"),
         "upper" => format!("UPPER({x})"),
         "length" => format!("CAST(CHAR_LENGTH({x}) AS BIGINT)"),
-        "replace" => format!("REPLACE({list})"),
+        // Flink replaces an empty text between all letters.
+        "replace" if is_a_text(call, 1) => format!("REPLACE({list})"),
         "position" => format!("CAST(POSITION({} IN {}) AS BIGINT)", args[0], args[1]),
         "starts_with" => {
             let prefix = &args[1];
@@ -109,13 +117,36 @@ pub(super) fn call(call: &ScalarCall, args: &[String]) -> Result<String, Untrans
     })
 }
 
+/// Whether the result is one of the arguments.
+pub(super) fn returns_an_argument(call: &ScalarCall) -> bool {
+    let name = call.function.doc().name;
+    ["coalesce", "greatest", "least", "nullif"].contains(&name)
+}
+
+/// Functions whose arguments have the unit of the result.
+const TERMS_OF_RESULT: [&str; 6] = [
+    "bucket",
+    "coalesce",
+    "greatest",
+    "is_distinct_from",
+    "least",
+    "nullif",
+];
+
+/// Whether the arguments that have a unit have one of the same size.
+fn has_one_scale(call: &ScalarCall) -> bool {
+    let units = call.args.iter().map(|argument| argument.unit());
+    let units: Vec<Unit> = units.filter(|unit| *unit != Unit::None).collect();
+    units.iter().all(|unit| unit.scale() == units[0].scale())
+}
+
 /// Whether an argument is a constant text, and not empty.
 fn is_a_text(call: &ScalarCall, position: usize) -> bool {
     let text = literal(&call.args[position]);
     text.is_some_and(|text| matches!(text, Value::Text(text) if !text.as_str().is_empty()))
 }
 
-/// Whether an argument is a constant of at least this, or absent.
+/// Whether an argument is a constant of at least this which Flink has as an INT, or absent.
 fn is_at_least(call: &ScalarCall, position: usize, least: i64) -> bool {
     let Some(argument) = call.args.get(position) else {
         return true;
@@ -123,5 +154,5 @@ fn is_at_least(call: &ScalarCall, position: usize, least: i64) -> bool {
     literal(argument)
         .as_ref()
         .and_then(as_f64)
-        .is_some_and(|x| x >= least as f64)
+        .is_some_and(|x| (least as f64..=f64::from(i32::MAX)).contains(&x))
 }

@@ -7,7 +7,7 @@ use std::iter;
 
 use weir_model::{Declaration, NANOS_PER_SECOND, Schema, Value};
 
-use super::expr::expr;
+use super::expr::{expr, value};
 use super::table::FlinkTable;
 use super::tally::{without_tallies, without_tally_keys};
 use super::{MILLISECOND, Untranslatable, aggregate, quoted, refuse};
@@ -279,7 +279,7 @@ impl Block {
     }
 
     fn projected(mut self, exprs: &[Expr]) -> Result<Block, Untranslatable> {
-        let columns = exprs.iter().map(|e| expr(e, &self.columns));
+        let columns = exprs.iter().map(|e| value(e, &self.columns));
         let columns = columns.collect::<Result<Vec<_>, _>>()?;
         if let Some(empty) = &self.empty {
             self.empty = Some(exprs.iter().map(|e| over(empty, e)).collect());
